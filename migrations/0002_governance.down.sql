@@ -1,0 +1,12 @@
+drop table public.job_subscription;
+drop table public.gov_candidate_state;
+drop table public.gov_candidate_group;
+drop table public.gov_worker_frontier;
+drop table public.gov_stream_position;
+drop table public.gov_worker_gap;
+drop table public.gov_worker_cursor;
+-- Registrations of types and settings go only where nothing refers to them any more.
+delete from public.event_type_registry r
+ where r.event_domain = 'governance' and r.event_type like 'governance.handoff.%'
+   and not exists (select from public.event_outbox e where e.event_domain = r.event_domain and e.event_type = r.event_type);
+delete from public.dot_config where key = 'governance.ruleset_version';

@@ -1,0 +1,124 @@
+-- What is ours: cursors, open id ranges, stream position, frontier, the candidate store, job subscriptions, event types.
+-- Additive only; 0002_governance.down.sql takes all of it away again.
+
+create table public.gov_worker_cursor (
+    worker_name       text        not null,
+    source_name       text        not null,
+    event_domain      text        not null default 'governance',
+    last_watermark_ts timestamptz,
+    last_watermark_id text,
+    last_run_at       timestamptz,
+    last_run_summary  jsonb       not null default '{}',
+    events_seen       bigint      not null default 0,
+    attempts_written  bigint      not null default 0,
+    dead_lettered     bigint      not null default 0,
+    phase             text,
+    metadata          jsonb       not null default '{}',
+    created_at        timestamptz not null default now(),
+    updated_at        timestamptz not null default now(),
+    primary key (worker_name, source_name),
+    constraint gov_worker_cursor_phase_known check (phase in ('seeding', 'reconciling', 'incremental'))
+);
+comment on table public.gov_worker_cursor is 'one row per worker and source; metadata is the source definition, the truth at run time';
+
+-- Ids of a source that were never seen. The range that reaches the end of the type is the tail; every other one is a hole.
+-- An id leaves the ranges only in the transaction that records its handoff, which is the whole argument for no loss.
+create table public.gov_worker_gap (
+    worker_name text        not null,
+    source_name text        not null,
+    lo          bigint      not null,
+    hi          bigint      not null,
+    hot         boolean     not null default true,
+    opened_at   timestamptz not null default clock_timestamp(),
+    primary key (worker_name, source_name, lo),
+    constraint gov_worker_gap_not_empty check (lo <= hi)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+create index gov_worker_gap_hot on public.gov_worker_gap (worker_name, source_name, lo) include (hi) where hot;
+
+-- What of a replication slot is durable on our side. The slot's own confirmed position may go back after a crash of the
+-- server, or ahead of us when somebody else consumed it; only this row says what we have.
+create table public.gov_stream_position (
+    slot_name         text        not null primary key,
+    system_identifier text        not null,
+    timeline          integer     not null,
+    durable_lsn       pg_lsn      not null,
+    updated_at        timestamptz not null default now()
+);
+
+create table public.gov_worker_frontier (
+    worker_name       text        not null,
+    source_name       text        not null,
+    frontier          xid8        not null,
+    system_identifier text        not null,
+    certified_lsn     pg_lsn,
+    certified_at      timestamptz not null default now(),
+    primary key (worker_name, source_name)
+);
+
+create table public.gov_candidate_group (
+    group_key       text        not null primary key,
+    dims            jsonb       not null default '{}',
+    dirty           boolean     not null default true,
+    dirty_reason    text,
+    dirtied_at      timestamptz,
+    generation      bigint      not null default 1,
+    changes         bigint      not null default 0,
+    last_occurred_at timestamptz,
+    scanned_at      timestamptz,
+    stale_after     timestamptz,
+    created_at      timestamptz not null default now()
+) with (fillfactor = 70);
+
+create table public.gov_candidate_state (
+    candidate_key       text        not null,
+    ruleset_version     integer     not null,
+    object_type         text        not null,
+    group_key           text        not null,
+    dirty               boolean     not null default true,
+    dirty_reason        text,
+    dirtied_at          timestamptz,
+    generation          bigint      not null default 1,
+    last_occurred_at    timestamptz,
+    input_quality_state text        not null default 'pending',
+    candidate_verdict   text,
+    scanned_at          timestamptz,
+    stale_after         timestamptz,
+    created_at          timestamptz not null default now(),
+    primary key (candidate_key, ruleset_version)
+);
+
+create table public.job_subscription (
+    subscription_id uuid        primary key default gen_random_uuid(),
+    executor_id     text        not null,
+    executor_kind   text        not null,
+    job_kind        text,
+    event_domain    text,
+    priority_floor  smallint    not null default 0,
+    max_parallel    integer     not null default 1,
+    enabled         boolean     not null default false,
+    notes           text,
+    registered_by   text        not null,
+    registered_at   timestamptz not null default now(),
+    unique (executor_id, job_kind, event_domain),
+    constraint job_subscription_executor_known check (executor_kind in
+        ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter')),
+    constraint job_subscription_parallel_positive check (max_parallel >= 1)
+);
+
+-- The ten kinds and our own events. They ship inactive: an operator activates them, and what was captured is drained.
+-- Only the columns that every known shape of the registry has are named here.
+insert into public.event_type_registry (event_domain, event_type, event_stream, active)
+select 'governance', 'governance.handoff.' || t.kind, t.stream, false
+  from (values
+    ('object_born', 'birth'), ('object_registered', 'birth'), ('collection_changed', 'update'), ('count_changed', 'update'),
+    ('object_retired', 'update'), ('source_changed', 'update'), ('axis_introduced', 'update'), ('policy_changed', 'update'),
+    ('authority_changed', 'update'), ('ruleset_changed', 'update'), ('heartbeat', 'health'), ('certified', 'health')
+  ) as t (kind, stream)
+ where not exists (select from public.event_type_registry r
+                    where r.event_domain = 'governance' and r.event_type = 'governance.handoff.' || t.kind);
+
+insert into public.dot_config (key, value)
+select t.key, t.value
+  from (values ('governance.ruleset_version', '1'), ('event.retry.max_attempts', '5'),
+               ('event.retry.base_ms', '200'), ('event.retry.cap_ms', '30000')) as t (key, value)
+ where not exists (select from public.dot_config c where c.key = t.key);

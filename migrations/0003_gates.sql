@@ -1,0 +1,626 @@
+-- The function gates: the only way anything of ours writes. Set-based, SECURITY DEFINER, fixed search_path, owned by a
+-- role that nobody logs in as (0004). Error codes of our own: GH001 lease lost, GH002 ranges changed, GH003 refused.
+
+-- Identity ---------------------------------------------------------------------------------------------------------
+
+-- A version-8 UUID: 16 bits of the source, an ordered prefix of the key, a hash tail. Integer keys are in it whole, so
+-- that the indexes grow at their right edge; uuid and text keys give 32 bits for locality and 74 bits of hash, enough
+-- that a billion rows do not collide. With a kind it is the signal's id, without one the row's subject reference.
+create function public.gov_handoff_identity(p_source text, p_id_type text, p_key text, p_kind text default null)
+returns uuid language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    with digest as (
+        select encode(substr(sha256(convert_to(p_source, 'UTF8')), 1, 2), 'hex') as tag,
+               sha256(convert_to(p_source || chr(31) || p_key || coalesce(chr(31) || p_kind, ''), 'UTF8')) as h
+    ), parts as (
+        select tag,
+               ('x' || encode(substr(h, 1, 8), 'hex'))::bit(64)::bigint as h1,
+               ('x0000' || encode(substr(h, 9, 2), 'hex'))::bit(32)::int as h2,
+               case when p_id_type in ('int4', 'int8')
+                    then p_key::bigint # (-9223372036854775808)::bigint end as k,
+               case p_id_type when 'uuid' then substr(replace(lower(p_key), '-', ''), 1, 8)
+                    when 'text' then rpad(encode(substr(convert_to(p_key, 'UTF8'), 1, 4), 'hex'), 8, '0') end as prefix
+          from digest
+    )
+    select case when k is not null
+        then (tag || lpad(to_hex((k >> 32) & 4294967295), 8, '0')
+                  || '8' || lpad(to_hex((k >> 20) & 4095), 3, '0')
+                  || to_hex((-9223372036854775808)::bigint | ((k & 1048575) << 42) | (h1 & 4398046511103)))::uuid
+        else (tag || prefix
+                  || '8' || lpad(to_hex(h2 & 4095), 3, '0')
+                  || to_hex((-9223372036854775808)::bigint | (h1 & 4611686018427387903)))::uuid
+        end
+      from parts
+$$;
+
+-- Findings ---------------------------------------------------------------------------------------------------------
+
+create function public.gov_finding_raise(p_kind text, p_key text, p_severity text, p_detail jsonb default '{}',
+                                         p_once boolean default false)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into system_issues as i (issue_kind, coalesce_key, severity, source_system, detail)
+    values (p_kind, p_key, p_severity, 'gov-handoff', p_detail)
+    on conflict (coalesce_key) do update
+        set occurrence_count = i.occurrence_count + 1,
+            last_seen_at = clock_timestamp(),
+            detail = excluded.detail,
+            -- Severity may rise while the issue is open; a new episode starts at its own.
+            severity = case when i.resolved_at is null
+                             and array_position(array['info', 'warning', 'high', 'critical'], i.severity)
+                               > array_position(array['info', 'warning', 'high', 'critical'], excluded.severity)
+                            then i.severity else excluded.severity end,
+            resolved_at = null,
+            resolution = null
+        where not p_once or i.resolved_at is not null;
+end
+$$;
+
+create function public.gov_finding_resolve(p_key text, p_resolution text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update system_issues set resolved_at = clock_timestamp(), resolution = p_resolution
+     where coalesce_key = p_key and resolved_at is null;
+    return found;
+end
+$$;
+
+-- Lease ------------------------------------------------------------------------------------------------------------
+
+-- Takes the lease when it is free, expired by the database's clock, or already ours. The term grows with every change of
+-- hands, so that an instance that slept past its lease cannot pass for its successor, even under the same name.
+create function public.gov_lease_claim(p_worker text, p_owner text, p_ttl interval)
+returns table (held boolean, term bigint, owner text, age_ms bigint) language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, metadata)
+    values (p_worker, 'external_worker', clock_timestamp(), 0, '{"term": 0}')
+    on conflict (executor_name) do nothing;
+
+    update queue_heartbeat h
+       set lease_owner = p_owner, last_tick_at = clock_timestamp(), last_tick_status = 'ok', updated_at = clock_timestamp(),
+           metadata = h.metadata || jsonb_build_object(
+               'ttl_ms', (extract(epoch from p_ttl) * 1000)::bigint,
+               'term', coalesce((h.metadata ->> 'term')::bigint, 0)
+                       + case when h.lease_owner is distinct from p_owner then 1 else 0 end)
+     where h.executor_name = p_worker
+       and (h.lease_owner is null or h.lease_owner = p_owner
+            or h.last_tick_at < clock_timestamp()
+                 - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl));
+
+    return query
+        select h.lease_owner = p_owner, coalesce((h.metadata ->> 'term')::bigint, 0), h.lease_owner,
+               (extract(epoch from clock_timestamp() - h.last_tick_at) * 1000)::bigint
+          from queue_heartbeat h where h.executor_name = p_worker;
+end
+$$;
+
+-- Ticks the lease and publishes what the instance says of itself (mode, reason, counters). False: the lease is gone.
+create function public.gov_lease_renew(p_worker text, p_owner text, p_term bigint, p_report jsonb default '{}')
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update queue_heartbeat
+       set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, updated_at = clock_timestamp(),
+           metadata = metadata || (p_report - 'term' - 'ttl_ms')
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+    return found;
+end
+$$;
+
+create function public.gov_lease_resign(p_worker text, p_owner text, p_term bigint)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update queue_heartbeat
+       set lease_owner = null, updated_at = clock_timestamp(), last_tick_status = 'resigned'
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+    return found;
+end
+$$;
+
+-- The fence of every effect. It is an UPDATE, not a read: its row lock orders us against a takeover, so either our commit
+-- comes first or we see that the lease is gone. It is called last, so that the lock is held only for the commit itself.
+create function public.gov_lease_fence(p_worker text, p_owner text, p_term bigint)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update queue_heartbeat
+       set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+    if not found then
+        raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
+    end if;
+end
+$$;
+
+-- Apply ------------------------------------------------------------------------------------------------------------
+
+-- One batch, one statement of the client, one commit. The order inside: types are read under a shared lock (an activation
+-- waits for us, or we see it); signals and captures by identity; marks for what is new only; ranges, cursors and the
+-- stream's position; the fence last. All or nothing: the position moves only with the effects it stands for.
+--
+-- r_* describe the rules met in this batch, s_* the signals sorted by id (s_rule is an index into r_*; s_flag 0 normal,
+-- 1 untrusted, 2 unmapped; s_object marks the one signal that stands for its object), g_* the coalesced groups sorted by
+-- key, c_* the sources' cursors, x_* the open id ranges of one source, l_* the replication slot.
+create function public.gov_handoff_apply(
+    p_worker text, p_owner text, p_term bigint, p_captured_by text,
+    r_source text[], r_table text[], r_kind text[], r_stream text[], r_severity text[], r_bumps boolean[],
+    s_id uuid[], s_ref uuid[], s_rule int[], s_flag smallint[], s_object boolean[], s_object_type text[],
+    s_object_ref text[], s_address text[], s_group text[], s_key text[], s_occurred timestamptz[], s_system text[],
+    s_actor text[], s_scope jsonb[],
+    g_key text[], g_dims jsonb[], g_latest timestamptz[], g_reason text[], g_count int[],
+    c_source text[], c_ts timestamptz[], c_id text[], c_seen bigint[], c_signals bigint[],
+    x_source text, x_closed_lo bigint[], x_closed_hi bigint[], x_open_lo bigint[], x_open_hi bigint[],
+    l_slot text, l_lsn pg_lsn)
+returns table (emitted bigint, captured bigint) language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+set timezone = 'UTC'
+as $$
+#variable_conflict use_variable
+declare
+    v_total int := cardinality(s_id);
+    v_active boolean[];
+    v_change text[];
+    v_any_active boolean;
+    v_ruleset int;
+    v_pending boolean;
+    v_out uuid[];
+    v_captured uuid[];
+    v_emitted_n int := 0;
+    v_captured_n int := 0;
+    v_new uuid[];
+    v_all_new boolean;
+    v_n bigint;
+    v_finding record;
+begin
+    if v_total > 0 then
+        perform pg_advisory_xact_lock_shared(6748001, 1);
+        select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
+               array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n)
+          into v_active, v_any_active, v_change
+          from unnest(r_kind) with ordinality as k (kind, n)
+          left join event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
+
+        if v_any_active then
+            with recorded as (
+                insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+                    event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
+                    payload_classification, safe_payload, occurred_at)
+                select s.id, 'governance', r_kind[s.rule], r_stream[s.rule], r_severity[s.rule], 'immediate',
+                       r_table[s.rule], s.ref, s.address, s.actor, s.system, 'safe_metadata',
+                       jsonb_build_object('object_type', s.object_type, 'object_ref', s.object_ref,
+                           'canonical_address', s.address, 'group_key', s.grp,
+                           'change_kind', v_change[s.rule],
+                           'source', r_source[s.rule], 'source_key', s.key, 'occurred_at', s.occurred,
+                           'source_system', s.system, 'actor_ref', s.actor, 'captured_by', p_captured_by),
+                       coalesce(s.occurred, now())
+                  from unnest(s_id, s_ref, s_rule, s_flag, s_object_type, s_object_ref, s_address, s_group, s_key,
+                              s_occurred, s_system, s_actor)
+                       as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor)
+                 where s.flag = 0 and v_active[s.rule]
+                on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
+                    where event_subject_ref is not null do nothing
+                returning id
+            )
+            select array_agg(id), count(*) into v_out, v_emitted_n from recorded;
+        end if;
+
+        if false = any (v_active) or 1 = any (s_flag) or 2 = any (s_flag) then
+            with staged as (
+                insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref,
+                    canonical_address, actor_ref, capture_payload, last_error)
+                select s.id, 'governance', r_kind[s.rule], r_table[s.rule], s.ref, s.address, s.actor,
+                       jsonb_build_object('object_type', s.object_type, 'object_ref', s.object_ref,
+                           'canonical_address', s.address, 'group_key', s.grp,
+                           'change_kind', v_change[s.rule],
+                           'source', r_source[s.rule], 'source_key', s.key, 'occurred_at', s.occurred,
+                           'source_system', s.system, 'actor_ref', s.actor, 'captured_by', p_captured_by,
+                           -- What the outbox keeps in columns of its own; the drain moves it there.
+                           'event_stream', r_stream[s.rule], 'event_severity', r_severity[s.rule]),
+                       case s.flag when 1 then 'untrusted_source' when 2 then 'unmapped' end
+                  from unnest(s_id, s_ref, s_rule, s_flag, s_object_type, s_object_ref, s_address, s_group, s_key,
+                              s_occurred, s_system, s_actor)
+                       as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor)
+                 where not (s.flag = 0 and v_active[s.rule])
+                   -- Emitted before its type was taken out of service: it stays where it is.
+                   and not exists (select from event_outbox o where o.id = s.id)
+                on conflict (id) do nothing
+                returning id
+            )
+            select array_agg(id), count(*) into v_captured, v_captured_n from staged;
+
+            if v_captured_n > 0 then
+                for v_finding in
+                    select distinct f.flag, r_kind[f.rule] as kind, r_source[f.rule] as source,
+                           case when f.flag = 1 then f.system end as producer
+                      from unnest(s_rule, s_flag, s_system) as f (rule, flag, system)
+                     where f.flag > 0 or not v_active[f.rule]
+                loop
+                    if v_finding.flag = 1 then
+                        perform gov_finding_raise('untrusted_source',
+                            'untrusted_source:' || v_finding.source || ':' || v_finding.producer, 'warning',
+                            jsonb_build_object('source', v_finding.source, 'producer', v_finding.producer), true);
+                    else
+                        perform gov_finding_raise('handoff_unregistered_type',
+                            'handoff_unregistered_type:' || v_finding.kind
+                                || case when v_finding.flag = 2 then ':' || v_finding.source else '' end,
+                            'info', jsonb_build_object('event_type', v_finding.kind, 'source', v_finding.source), true);
+                    end if;
+                end loop;
+            end if;
+        end if;
+
+        if v_emitted_n + v_captured_n > 0 then
+            -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
+            select exists (select from event_pending) into v_pending;
+            if v_pending and v_emitted_n > 0 then
+                select array_agg(u.id) into v_out from unnest(v_out) as u (id)
+                 where not exists (select from event_pending p where p.id = u.id);
+            end if;
+            v_new := coalesce(v_out, '{}') || coalesce(v_captured, '{}');
+            v_all_new := cardinality(v_new) = v_total;
+
+            if true = any (r_bumps) then
+                -- Planned anew each time: with thousands of signals a cached plan would compare every pair.
+                execute 'select count(*) from unnest($1, $2, $3) as s (id, rule, flag)
+                          where ($4)[s.rule] and s.flag = 0 and s.id in (select unnest($5))'
+                   into v_n using s_id, s_rule, s_flag, r_bumps, v_new;
+                if v_n > 0 then
+                    update dot_config set value = (value::int + 1)::text where key = 'governance.ruleset_version';
+                end if;
+            end if;
+            select coalesce(max(value::int), 1) into v_ruleset from dot_config where key = 'governance.ruleset_version';
+
+            -- Marks come last among the effects: they are the rows that batches share, so their locks are held shortest.
+            if v_all_new then
+                insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
+                    dirty_reason, dirtied_at, last_occurred_at)
+                select s.address, v_ruleset, s.object_type, s.grp, r_kind[s.rule], now(), s.occurred
+                  from unnest(s_object, s_rule, s_object_type, s_address, s_group, s_occurred)
+                       as s (object, rule, object_type, address, grp, occurred)
+                 where s.object
+                 order by s.address collate "C"
+                on conflict (candidate_key, ruleset_version) do update
+                    set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                        generation = c.generation + 1, group_key = excluded.group_key,
+                        last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at);
+                insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+                select g.key, g.dims, g.reason, now(), g.changes, g.latest
+                  from unnest(g_key, g_dims, g_reason, g_count, g_latest) as g (key, dims, reason, changes, latest)
+                on conflict (group_key) do update
+                    set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                        generation = c.generation + 1, changes = c.changes + excluded.changes,
+                        last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at);
+            elsif cardinality(v_new) > 0 then
+                perform gov_handoff_mark_new(v_new, v_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type,
+                    s_address, s_group, s_occurred, g_key, g_dims);
+            end if;
+
+            if cardinality(array_remove(s_scope, null)) > 0 then
+                execute 'update gov_candidate_group g
+                            set dirty = true, dirty_reason = x.kind, dirtied_at = now(), generation = g.generation + 1
+                           from (select distinct on (s.scope) s.scope, ($3)[s.rule] as kind
+                                   from unnest($1, $2, $4, $5) as s (id, rule, flag, scope)
+                                  where s.scope is not null and s.flag = 0 and s.id in (select unnest($6))) x
+                          where g.dims @> x.scope'
+                  using s_id, s_rule, r_kind, s_flag, s_scope, v_new;
+            end if;
+        end if;
+    end if;
+
+    if x_source is not null then
+        perform gov_gap_replace(p_worker, x_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
+    end if;
+
+    -- The watermark is for order, lag and people. It only ever moves forward: a hole filled late leaves it where it is.
+    update gov_worker_cursor c
+       set events_seen = c.events_seen + n.seen,
+           attempts_written = c.attempts_written + n.signals,
+           last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
+           last_watermark_ts = case when n.ahead then n.ts else c.last_watermark_ts end,
+           last_watermark_id = case when n.ahead then n.id else c.last_watermark_id end
+      from (select k.worker_name, k.source_name, u.seen, u.signals, u.ts, u.id,
+                   u.id is not null and (
+                       k.last_watermark_id is null
+                       or u.ts > k.last_watermark_ts
+                       or (u.ts is not distinct from k.last_watermark_ts
+                           and case when k.metadata #>> '{id,type}' in ('int4', 'int8')
+                                    then u.id::numeric > k.last_watermark_id::numeric
+                                    else u.id collate "C" > k.last_watermark_id collate "C" end)
+                   ) as ahead
+              from unnest(c_source, c_ts, c_id, c_seen, c_signals) as u (source, ts, id, seen, signals)
+              join gov_worker_cursor k on k.worker_name = p_worker and k.source_name = u.source) n
+     where c.worker_name = n.worker_name and c.source_name = n.source_name;
+
+    if l_lsn is not null then
+        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+         where slot_name = l_slot and durable_lsn < l_lsn;
+    end if;
+
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return query select v_emitted_n::bigint, v_captured_n::bigint;
+end
+$$;
+
+-- The same marks when only a part of the batch was new. Planned anew each time (EXECUTE), because it has to join.
+create function public.gov_handoff_mark_new(
+    p_new uuid[], p_ruleset int, r_kind text[], s_id uuid[], s_rule int[], s_flag smallint[], s_object boolean[],
+    s_object_type text[], s_address text[], s_group text[], s_occurred timestamptz[], g_key text[], g_dims jsonb[])
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    execute $q$
+        insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key, dirty_reason,
+            dirtied_at, last_occurred_at)
+        select distinct on (s.address collate "C") s.address, $2, s.object_type, s.grp, ($3)[s.rule], now(), s.occurred
+          from unnest($4, $5, $6, $7, $8, $9, $10, $11)
+               as s (id, rule, flag, object, object_type, address, grp, occurred)
+         -- Not only the one that stands for its object: that one may be the one that was recorded before.
+         where s.flag = 0 and s.object is not null and s.id in (select unnest($1))
+         order by s.address collate "C", s.occurred desc nulls last
+        on conflict (candidate_key, ruleset_version) do update
+            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                generation = c.generation + 1, group_key = excluded.group_key,
+                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+    $q$ using p_new, p_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type, s_address, s_group, s_occurred;
+    execute $q$
+        insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+        select s.grp, min(g.dims::text)::jsonb, max(($2)[s.rule]), now(), count(*), max(s.occurred)
+          from unnest($3, $4, $5, $6, $7) as s (id, rule, flag, grp, occurred)
+          join unnest($8, $9) as g (key, dims) on g.key = s.grp
+         where s.flag = 0 and s.id in (select unnest($1))
+         group by s.grp
+         order by s.grp collate "C"
+        on conflict (group_key) do update
+            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                generation = c.generation + 1, changes = c.changes + excluded.changes,
+                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+    $q$ using p_new, r_kind, s_id, s_rule, s_flag, s_group, s_occurred, g_key, g_dims;
+end
+$$;
+
+-- Ranges are replaced only as they were read: if any of them changed since, nothing is written and the reader starts over.
+create function public.gov_gap_replace(p_worker text, p_source text, p_closed_lo bigint[], p_closed_hi bigint[],
+                                       p_open_lo bigint[], p_open_hi bigint[])
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    delete from gov_worker_gap g using unnest(p_closed_lo, p_closed_hi) as k (lo, hi)
+     where g.worker_name = p_worker and g.source_name = p_source and g.lo = k.lo and g.hi = k.hi;
+    get diagnostics v_n = row_count;
+    if v_n <> cardinality(p_closed_lo) then
+        raise exception 'the open id ranges of % were changed by another writer', p_source using errcode = 'GH002';
+    end if;
+    insert into gov_worker_gap (worker_name, source_name, lo, hi)
+    select p_worker, p_source, k.lo, k.hi from unnest(p_open_lo, p_open_hi) as k (lo, hi);
+end
+$$;
+
+-- A range goes cold when nobody who could still fill it is left; it stays open and is probed by the slower passes.
+create function public.gov_gap_cool(p_worker text, p_owner text, p_term bigint, p_source text, p_opened_before timestamptz)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    update gov_worker_gap set hot = false
+     where worker_name = p_worker and source_name = p_source and hot and opened_at < p_opened_before
+       -- The tail is never cold.
+       and hi < (select max(t.hi) from gov_worker_gap t where t.worker_name = p_worker and t.source_name = p_source);
+    get diagnostics v_n = row_count;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return v_n;
+end
+$$;
+
+-- Dead letters -----------------------------------------------------------------------------------------------------
+
+-- A row that cannot be handed off is set aside with its address and the reason, in the same transaction that lets the
+-- source move on past it. Contents never come here: the snapshot is what the handoff would have carried.
+create function public.gov_handoff_refuse(p_worker text, p_owner text, p_term bigint, p_source text, p_ref uuid,
+    p_key text, p_code text, p_detail text, p_snapshot jsonb,
+    x_closed_lo bigint[], x_closed_hi bigint[], x_open_lo bigint[], x_open_hi bigint[], l_slot text, l_lsn pg_lsn)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_new boolean;
+begin
+    insert into iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key,
+        failure_code, failure_detail, attempts, event_snapshot)
+    select p_worker, p_ref, 'governance', 'governance.handoff.refused', p_source, p_source || ':' || p_key,
+           p_code, left(p_detail, 2000), 1, p_snapshot
+     where not exists (select from iu_route_dead_letter d
+                        where d.worker_name = p_worker and d.idempotency_key = p_source || ':' || p_key);
+    v_new := found;
+    if v_new then
+        update gov_worker_cursor set dead_lettered = dead_lettered + 1, updated_at = clock_timestamp()
+         where worker_name = p_worker and source_name = p_source;
+        perform gov_finding_raise('handoff_dlq', 'handoff_dlq:' || p_source, 'high',
+            jsonb_build_object('source', p_source, 'failure_code', p_code));
+        insert into registry_changelog (entity_type, entity_code, action, "timestamp", actor_ref, source_system)
+        values ('governance_handoff', p_source, 'dead_letter', now() at time zone 'UTC', p_owner, 'gov-handoff');
+    end if;
+    if cardinality(x_closed_lo) > 0 then
+        perform gov_gap_replace(p_worker, p_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
+    end if;
+    if l_lsn is not null then
+        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+         where slot_name = l_slot and durable_lsn < l_lsn;
+    end if;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return v_new;
+end
+$$;
+
+-- Types ------------------------------------------------------------------------------------------------------------
+
+-- The exclusive lock waits for every apply that still sees the old state, so that what it captured is there to be drained.
+create function public.gov_type_set_active(p_type text, p_active boolean)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    perform pg_advisory_xact_lock(6748001, 1);
+    update event_type_registry set active = p_active
+     where event_domain = 'governance' and event_type = p_type and active is distinct from p_active;
+    if found then
+        perform gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
+        return true;
+    end if;
+    if not exists (select from event_type_registry where event_domain = 'governance' and event_type = p_type) then
+        raise exception 'event type % is not registered', p_type using errcode = 'GH003',
+            hint = 'gov-handoff types list shows the registered ones';
+    end if;
+    return false;
+end
+$$;
+
+-- Moves up to p_limit captured handoffs of an active type to the outbox under the identity they were captured with.
+-- It marks nothing: the groups were marked when the handoffs were captured.
+create function public.gov_handoff_drain(p_type text, p_limit int)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    perform pg_advisory_xact_lock_shared(6748001, 1);
+    if not exists (select from event_type_registry where event_domain = 'governance' and event_type = p_type and active) then
+        return 0;
+    end if;
+    with due as (
+        select p.id from event_pending p
+         where p.event_domain = 'governance' and p.event_type_hint = p_type and p.processed_at is null
+           and p.last_error is null
+         order by p.id limit p_limit for update skip locked
+    ), moved as (
+        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+            event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
+            payload_classification, safe_payload, occurred_at)
+        select p.id, 'governance', p.event_type_hint, p.capture_payload ->> 'event_stream',
+               p.capture_payload ->> 'event_severity', 'immediate', p.entity_table, p.entity_ref::uuid,
+               p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
+               p.capture_payload - 'event_stream' - 'event_severity',
+               coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, p.created_at)
+          from event_pending p join due using (id)
+        on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
+            where event_subject_ref is not null do nothing
+    )
+    update event_pending p set processed_at = clock_timestamp() from due where p.id = due.id;
+    get diagnostics v_n = row_count;
+    return v_n;
+end
+$$;
+
+-- Sources ----------------------------------------------------------------------------------------------------------
+
+-- Registers or redefines a source. A new integer-keyed source starts with every id of its type unseen.
+create function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
+returns text language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_old jsonb;
+begin
+    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
+    if v_old = p_definition then
+        return 'unchanged';
+    end if;
+    if v_old is not null then
+        update gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
+         where worker_name = p_worker and source_name = p_source;
+    else
+        insert into gov_worker_cursor (worker_name, source_name, metadata, phase)
+        values (p_worker, p_source, p_definition, 'seeding');
+    end if;
+    if p_lo is not null and not exists (select from gov_worker_gap where worker_name = p_worker and source_name = p_source) then
+        insert into gov_worker_gap (worker_name, source_name, lo, hi) values (p_worker, p_source, p_lo, p_hi);
+    end if;
+    return case when v_old is null then 'added' else 'changed' end;
+end
+$$;
+
+create function public.gov_source_remove(p_worker text, p_source text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
+    delete from gov_worker_frontier where worker_name = p_worker and source_name = p_source;
+    delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
+    return found;
+end
+$$;
+
+-- Stream position and frontier -------------------------------------------------------------------------------------
+
+-- Binds a slot to the server it was made on. Going back or to another server is on purpose only: a new slot starts anew.
+create function public.gov_stream_bind(p_worker text, p_owner text, p_term bigint, p_slot text, p_system text,
+                                       p_timeline int, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into gov_stream_position (slot_name, system_identifier, timeline, durable_lsn)
+    values (p_slot, p_system, p_timeline, p_lsn)
+    on conflict (slot_name) do update set system_identifier = p_system, timeline = p_timeline, durable_lsn = p_lsn,
+        updated_at = clock_timestamp();
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+create function public.gov_stream_confirm(p_worker text, p_owner text, p_term bigint, p_slot text, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update gov_stream_position set durable_lsn = p_lsn, updated_at = clock_timestamp()
+     where slot_name = p_slot and durable_lsn < p_lsn;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+create function public.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
+                                            p_system text, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn)
+    values (p_worker, p_source, p_frontier, p_system, p_lsn)
+    on conflict (worker_name, source_name) do update
+        set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, certified_at = clock_timestamp()
+        -- A frontier of this server never goes back: the rows between were looked at under the later one.
+        where f.system_identifier <> p_system or f.frontier < p_frontier;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+-- Audit ------------------------------------------------------------------------------------------------------------
+
+create function public.gov_audit_note(p_worker text, p_owner text, p_term bigint, p_source text, p_action text)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into registry_changelog (entity_type, entity_code, action, "timestamp", actor_ref, source_system)
+    values ('governance_handoff', p_source, p_action, now() at time zone 'UTC', p_owner, 'gov-handoff');
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;

@@ -1,0 +1,106 @@
+-- Least privilege. Roles belong to the cluster, so they are made only where absent and stay when this is reverted.
+--
+--   gov_handoff_owner     owns the gates; nobody logs in as it, nobody is a member of it
+--   gov_handoff_worker    what the daemon needs: EXECUTE on its gates, SELECT on our own state
+--   gov_handoff_operator  types, sources, dead letters
+--   gov_handoff_observer  reads the views
+--
+-- SELECT on the address columns of the sources is granted by replication/roles.sql, by whoever owns those tables.
+
+do $$
+declare
+    r text;
+begin
+    foreach r in array array['gov_handoff_owner', 'gov_handoff_worker', 'gov_handoff_operator', 'gov_handoff_observer'] loop
+        begin
+            execute format('create role %I nologin', r);
+        exception when duplicate_object or unique_violation then
+            null;  -- here already, or made by another database of this cluster a moment ago
+        end;
+    end loop;
+end
+$$;
+
+grant usage on schema public to gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+
+grant select, insert on public.event_outbox to gov_handoff_owner;
+grant select, insert, update on public.event_pending, public.iu_route_dead_letter, public.queue_heartbeat,
+    public.system_issues, public.dot_config, public.event_type_registry to gov_handoff_owner;
+grant insert on public.registry_changelog to gov_handoff_owner;
+grant select, insert, update, delete on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stream_position,
+    public.gov_worker_frontier, public.gov_candidate_group, public.gov_candidate_state to gov_handoff_owner;
+
+-- A live table may draw its id from a sequence that has privileges of its own.
+do $$
+declare
+    s record;
+begin
+    for s in
+        select distinct d.objid::regclass as seq
+          from pg_depend d join pg_class c on c.oid = d.objid and c.relkind = 'S'
+         where d.refobjid in ('public.registry_changelog'::regclass, 'public.system_issues'::regclass)
+    loop
+        execute format('grant usage on sequence %s to gov_handoff_owner', s.seq);
+    end loop;
+end
+$$;
+
+create view public.v_governance_source as
+select c.worker_name, c.source_name, c.phase, c.last_watermark_ts, c.last_watermark_id, c.last_run_at, c.events_seen,
+       c.attempts_written, c.dead_lettered,
+       coalesce(g.open_ranges, 0) as open_ranges, coalesce(g.hot_ranges, 0) as hot_ranges,
+       f.frontier::text as frontier, f.certified_at
+  from public.gov_worker_cursor c
+  left join lateral (select count(*) - 1 as open_ranges, count(*) filter (where w.hot) - 1 as hot_ranges
+                       from public.gov_worker_gap w
+                      where w.worker_name = c.worker_name and w.source_name = c.source_name) g on true
+  left join public.gov_worker_frontier f on f.worker_name = c.worker_name and f.source_name = c.source_name;
+
+create view public.v_governance_dead_letter_open as
+select id, worker_name, route_code as source_name, idempotency_key, failure_code, failure_detail, attempts,
+       event_snapshot, first_failed_at, last_failed_at
+  from public.iu_route_dead_letter
+ where event_domain = 'governance' and resolved_at is null;
+
+create view public.v_governance_worker as
+select h.executor_name as worker_name, h.lease_owner, (h.metadata ->> 'term')::bigint as term, h.last_tick_at,
+       h.last_tick_status, h.ticks_total, h.metadata ->> 'mode' as mode, h.metadata ->> 'mode_reason' as mode_reason,
+       (h.metadata ->> 'ttl_ms')::bigint as ttl_ms,
+       h.lease_owner is not null
+           and h.last_tick_at > clock_timestamp() - (h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond' as alive
+  from public.queue_heartbeat h
+ where h.executor_name like 'gov\_%';
+
+do $$
+declare
+    f record;
+begin
+    for f in
+        select p.oid::regprocedure as sig, p.proname
+          from pg_proc p
+         where p.pronamespace = 'public'::regnamespace and p.proname ~ '^gov_(handoff|finding|lease|gap|type|source|stream|frontier|audit)_'
+    loop
+        execute format('alter function %s owner to gov_handoff_owner', f.sig);
+        execute format('revoke all on function %s from public', f.sig);
+        if f.proname in ('gov_handoff_identity') then
+            execute format('grant execute on function %s to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer', f.sig);
+        elsif f.proname in ('gov_finding_raise', 'gov_finding_resolve', 'gov_lease_claim', 'gov_lease_renew', 'gov_lease_resign',
+                'gov_handoff_apply', 'gov_gap_cool', 'gov_handoff_refuse', 'gov_handoff_drain', 'gov_stream_bind',
+                'gov_stream_confirm', 'gov_frontier_advance', 'gov_audit_note') then
+            execute format('grant execute on function %s to gov_handoff_worker', f.sig);
+        end if;
+        if f.proname in ('gov_type_set_active', 'gov_handoff_drain', 'gov_source_put', 'gov_source_remove',
+                'gov_finding_resolve') then
+            execute format('grant execute on function %s to gov_handoff_operator', f.sig);
+        end if;
+    end loop;
+end
+$$;
+
+grant select on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stream_position, public.gov_worker_frontier,
+    public.event_type_registry, public.queue_heartbeat, public.dot_config to gov_handoff_worker, gov_handoff_operator;
+grant select on public.event_pending, public.event_outbox, public.iu_route_dead_letter, public.system_issues
+    to gov_handoff_operator, gov_handoff_worker;
+grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker
+    to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+grant select on public.gov_candidate_group, public.gov_candidate_state, public.system_issues to gov_handoff_observer;
