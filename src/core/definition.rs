@@ -1,0 +1,197 @@
+//! A source as data: what `replication/sources.toml` declares and the cursor row's `metadata` keeps.
+//!
+//! The same structure is read from TOML and from jsonb. It says nothing about the catalogue; whether the table and its
+//! columns exist is checked where the database is.
+
+use crate::core::time::Zone;
+use serde::{Deserialize, Serialize};
+
+/// The primary key's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdType {
+    Int4,
+    Int8,
+    Uuid,
+    Text,
+}
+
+impl IdType {
+    /// The ids that exist at all, for the types that are read by ranges.
+    #[must_use]
+    pub fn bounds(self) -> Option<(i64, i64)> {
+        match self {
+            Self::Int4 => Some((i32::MIN.into(), i32::MAX.into())),
+            Self::Int8 => Some((i64::MIN, i64::MAX)),
+            Self::Uuid | Self::Text => None,
+        }
+    }
+
+    /// As `format_type` of the catalogue writes it.
+    #[must_use]
+    pub fn sql_name(self) -> &'static str {
+        match self {
+            Self::Int4 => "integer",
+            Self::Int8 => "bigint",
+            Self::Uuid => "uuid",
+            Self::Text => "text",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdColumn {
+    pub column: String,
+    #[serde(rename = "type")]
+    pub id_type: IdType,
+}
+
+/// The type of the column that orders a source in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OrderType {
+    Timestamptz,
+    Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderColumn {
+    pub column: String,
+    #[serde(rename = "type")]
+    pub order_type: OrderType,
+    /// The zone in which a zone-less timestamp is written.
+    #[serde(default = "utc")]
+    pub zone: Zone,
+}
+
+/// One test on a column's text. Exactly one of the four forms is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnTest {
+    pub column: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equals: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_of: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Turns the test around. A NULL fails every test but `present = false`, and so passes its negation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not: bool,
+}
+
+/// What a rule marks dirty besides its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Grain {
+    /// The object and its group.
+    #[default]
+    Object,
+    /// The group only.
+    Group,
+}
+
+/// `kind` fires for each row that passes every test in `when`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleDefinition {
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<ColumnTest>,
+    pub object_type: String,
+    pub object_ref: String,
+    /// Ordered dimensions: name, template.
+    pub group: Vec<(String, String)>,
+    /// Dirties every group whose dimensions contain these; an empty list is every group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Vec<(String, String)>>,
+    #[serde(default)]
+    pub grain: Grain,
+    #[serde(default = "update")]
+    pub stream: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub severity: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bumps_ruleset: bool,
+}
+
+/// Who may be believed. Without a list whoever may write the table is trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Trust {
+    /// Known values of the `source_system` column; all others are captured as untrusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub producers: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceDefinition {
+    pub name: String,
+    #[serde(default = "public")]
+    pub schema: String,
+    /// The table's name; the source's own unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+    pub id: IdColumn,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderColumn>,
+    /// Every column that may be read. Nothing else leaves the source, not even over the wire.
+    pub columns: Vec<String>,
+    /// The canonical address: the first template all of whose columns are present. Else the object's reference.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub address: Vec<String>,
+    /// The columns that say who produced a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_system: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor_ref: Option<String>,
+    #[serde(default = "batch_size")]
+    pub batch_size: u32,
+    /// How long a change may wait for others of its group while polling.
+    #[serde(default)]
+    pub coalesce_window_ms: u64,
+    /// Rows that pass any of these are not captured: our own audit rows, our own events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<ColumnTest>,
+    #[serde(default)]
+    pub trust: Trust,
+    #[serde(rename = "rule", default)]
+    pub rules: Vec<RuleDefinition>,
+}
+
+impl SourceDefinition {
+    #[must_use]
+    pub fn table(&self) -> &str {
+        self.table.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// A whole `sources.toml`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceFile {
+    #[serde(rename = "source", default)]
+    pub sources: Vec<SourceDefinition>,
+}
+
+fn public() -> String {
+    "public".to_owned()
+}
+
+fn update() -> String {
+    "update".to_owned()
+}
+
+fn utc() -> Zone {
+    Zone::Utc
+}
+
+/// The upper end of what SPEC allows by default; the size hardly matters between 2,000 and 20,000.
+fn batch_size() -> u32 {
+    5_000
+}

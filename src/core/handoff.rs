@@ -1,0 +1,255 @@
+//! The one function from a source row to its handoffs, the same for every path.
+
+use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition};
+use crate::core::group::GroupKey;
+use crate::core::identity::Identity;
+use crate::core::row::Row;
+use crate::core::rule::{Columns, DefinitionError, KIND_PREFIX, Rule, RuleFace, Template, Test};
+use crate::core::time::{PgInstant, Zone, parse_timestamp, parse_timestamptz};
+use crate::core::watermark::{Key, Watermark};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Stands in for a producer or actor that the row does not name; the outbox asks for one.
+const UNKNOWN: &str = "unknown";
+
+/// How a handoff is to be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i16)]
+pub enum Standing {
+    Normal = 0,
+    /// Captured, flagged, dirties nothing until an operator trusts the producer.
+    Untrusted = 1,
+    /// No rule matched: captured so that nothing is skipped in silence.
+    Unmapped = 2,
+}
+
+/// A typed, address-only signal. It has no field that could hold a row's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handoff {
+    pub id: Uuid,
+    pub subject: Uuid,
+    pub rule: Arc<RuleFace>,
+    pub standing: Standing,
+    pub object_type: String,
+    pub object_ref: String,
+    pub canonical_address: String,
+    pub group: GroupKey,
+    pub dims: Vec<(String, Option<String>)>,
+    pub scope: Option<Vec<(String, Option<String>)>>,
+    pub source_key: String,
+    pub occurred_at: Option<PgInstant>,
+    pub source_system: String,
+    pub actor_ref: String,
+}
+
+/// What a row comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mapped {
+    /// One of our own rows: seen, and nothing to hand off.
+    Excluded,
+    Handoffs(Vec<Handoff>),
+    /// The row cannot be handed off at all; it is dead-lettered with this reason.
+    Refused(Refusal),
+}
+
+/// A contract violation, found before the database was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub subject: Uuid,
+    pub source_key: String,
+    pub code: &'static str,
+    pub detail: String,
+}
+
+/// A source made ready to map rows.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub definition: SourceDefinition,
+    pub identity: Identity,
+    id: usize,
+    order: Option<(usize, OrderType, Zone)>,
+    address: Vec<Template>,
+    source_system: Option<usize>,
+    actor_ref: Option<usize>,
+    exclude: Vec<Test>,
+    rules: Vec<Rule>,
+    unmapped: Arc<RuleFace>,
+}
+
+impl Source {
+    pub fn compile(definition: SourceDefinition) -> Result<Self, DefinitionError> {
+        let columns = Columns(&definition);
+        if definition.name.is_empty() || definition.name.len() > 200 {
+            return Err(columns.invalid("name", "a source has a name of 1 to 200 bytes".to_owned()));
+        }
+        if definition.batch_size == 0 || definition.batch_size > 50_000 {
+            return Err(columns.invalid("batch_size", format!("{} is not between 1 and 50000", definition.batch_size)));
+        }
+        let mut sorted = definition.columns.clone();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
+            return Err(columns.invalid("columns", format!("column {} is listed twice", twice[0])));
+        }
+        let named = |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
+        let order = match &definition.order {
+            Some(o) => Some((columns.position(&o.column, "order")?, o.order_type, o.zone)),
+            None => None,
+        };
+        let unmapped = RuleFace {
+            source: definition.name.clone(),
+            table: definition.table().to_owned(),
+            kind: format!("{KIND_PREFIX}unmapped"),
+            stream: "update".to_owned(),
+            severity: None,
+            bumps_ruleset: false,
+            grain: Grain::Group,
+        };
+        Ok(Self {
+            identity: Identity::new(&definition.name, definition.id.id_type),
+            id: columns.position(&definition.id.column, "id")?,
+            order,
+            address: definition.address.iter().map(|t| columns.template(t, "address")).collect::<Result<_, _>>()?,
+            source_system: named(&definition.source_system, "source_system")?,
+            actor_ref: named(&definition.actor_ref, "actor_ref")?,
+            exclude: definition.exclude.iter().map(|t| columns.test(t, "exclude")).collect::<Result<_, _>>()?,
+            rules: definition.rules.iter().map(|r| Rule::compile(r, &definition, &columns)).collect::<Result<_, _>>()?,
+            unmapped: Arc::new(unmapped),
+            definition,
+        })
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    #[must_use]
+    pub fn id_type(&self) -> IdType {
+        self.definition.id.id_type
+    }
+
+    /// The row's primary key as text; empty for a row without one, which no table with a primary key has.
+    #[must_use]
+    pub fn key<'r>(&self, row: &'r Row) -> &'r str {
+        row.get(self.id).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn watermark(&self, row: &Row) -> Option<Watermark> {
+        let key = Key::parse(self.id_type(), self.key(row))?;
+        Some(Watermark { at: self.occurred_at(row).ok().flatten(), key })
+    }
+
+    fn occurred_at(&self, row: &Row) -> Result<Option<PgInstant>, String> {
+        let Some((column, order_type, zone)) = self.order else { return Ok(None) };
+        let Some(text) = row.get(column) else { return Ok(None) };
+        let parsed = match order_type {
+            OrderType::Timestamptz => parse_timestamptz(text),
+            OrderType::Timestamp => parse_timestamp(text, zone),
+        };
+        // The value itself is content for all we know, so the message does not repeat it.
+        parsed.map(Some).map_err(|_| format!("the order column is no {order_type:?}").to_lowercase())
+    }
+
+    /// Maps a row to its handoffs: every rule that matches fires.
+    #[must_use]
+    pub fn map(&self, row: &Row) -> Mapped {
+        if self.exclude.iter().any(|test| test.passes(row)) {
+            return Mapped::Excluded;
+        }
+        let key = self.key(row);
+        let refuse = |code, detail: String| {
+            Mapped::Refused(Refusal { subject: self.identity.subject(key), source_key: key.to_owned(), code, detail })
+        };
+        if Key::parse(self.id_type(), key).is_none() {
+            return refuse("malformed_key", format!("the key is no {}", self.id_type().sql_name()));
+        }
+        let occurred_at = match self.occurred_at(row) {
+            Ok(at) => at,
+            Err(detail) => return refuse("malformed_order_key", detail),
+        };
+        let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
+        let handoffs: Vec<_> = self.rules.iter().filter(|rule| rule.matches(row)).map(|rule| facts.handoff(rule)).collect();
+        if let Some(blank) = handoffs.iter().find(|h| h.object_ref.trim().is_empty() || h.object_type.trim().is_empty()) {
+            return refuse("blank_reference", format!("{} gives a blank object type or reference", blank.rule.kind));
+        }
+        if handoffs.is_empty() { Mapped::Handoffs(vec![facts.unmapped()]) } else { Mapped::Handoffs(handoffs) }
+    }
+}
+
+/// What all handoffs of one row share.
+struct Facts<'a> {
+    subject: Uuid,
+    key: &'a str,
+    occurred_at: Option<PgInstant>,
+    row: &'a Row,
+    source: &'a Source,
+}
+
+impl Facts<'_> {
+    fn handoff(&self, rule: &Rule) -> Handoff {
+        let dims = self.dims(&rule.group);
+        let object_ref = rule.object_ref.render(self.row);
+        self.build(Arc::clone(&rule.face), self.standing(), rule.object_type.render(self.row), object_ref, dims, self.scope(rule))
+    }
+
+    fn unmapped(&self) -> Handoff {
+        let table = self.source.definition.table().to_owned();
+        let object_ref = format!("{table}:{}", self.key);
+        let dims = vec![("source_registry".to_owned(), Some(table.clone()))];
+        self.build(Arc::clone(&self.source.unmapped), Standing::Unmapped, table, object_ref, dims, None)
+    }
+
+    fn build(
+        &self,
+        rule: Arc<RuleFace>,
+        standing: Standing,
+        object_type: String,
+        object_ref: String,
+        dims: Vec<(String, Option<String>)>,
+        scope: Option<Vec<(String, Option<String>)>>,
+    ) -> Handoff {
+        Handoff {
+            id: self.source.identity.signal(self.key, &rule.kind),
+            subject: self.subject,
+            canonical_address: self.address(&object_ref),
+            group: GroupKey::from_dims(&dims),
+            source_key: self.key.to_owned(),
+            occurred_at: self.occurred_at,
+            source_system: self.named(self.source.source_system),
+            actor_ref: self.named(self.source.actor_ref),
+            rule,
+            standing,
+            object_type,
+            object_ref,
+            dims,
+            scope,
+        }
+    }
+
+    fn address(&self, object_ref: &str) -> String {
+        let own = self.source.address.iter().filter_map(|t| t.render_present(self.row)).find(|a| !a.trim().is_empty());
+        own.unwrap_or_else(|| object_ref.to_owned())
+    }
+
+    fn named(&self, column: Option<usize>) -> String {
+        let value = column.and_then(|c| self.row.get(c)).filter(|v| !v.trim().is_empty());
+        value.unwrap_or(UNKNOWN).to_owned()
+    }
+
+    fn standing(&self) -> Standing {
+        match &self.source.definition.trust.producers {
+            Some(known) if !known.contains(&self.named(self.source.source_system)) => Standing::Untrusted,
+            _ => Standing::Normal,
+        }
+    }
+
+    fn dims(&self, dims: &[(String, Template)]) -> Vec<(String, Option<String>)> {
+        dims.iter().map(|(name, t)| (name.clone(), t.render_present(self.row))).collect()
+    }
+
+    fn scope(&self, rule: &Rule) -> Option<Vec<(String, Option<String>)>> {
+        rule.scope.as_ref().map(|scope| self.dims(scope))
+    }
+}

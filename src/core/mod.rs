@@ -1,0 +1,18 @@
+//! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
+
+pub mod coalesce;
+pub mod definition;
+pub mod gap;
+pub mod group;
+pub mod handoff;
+pub mod identity;
+pub mod lease;
+pub mod lsn;
+pub mod mode;
+pub mod pgoutput;
+pub mod retry;
+pub mod row;
+pub mod rule;
+pub mod time;
+pub mod transaction;
+pub mod watermark;

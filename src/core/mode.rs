@@ -1,0 +1,116 @@
+//! How rows are captured, and when that changes.
+//!
+//! ```text
+//!                 slot had                        fault
+//!   Starting ────────────────▶ Streaming ──────────────────────┐
+//!      │                           ▲                           │
+//!      │ fault                     │ slot had again            ▼
+//!      └───────────────────────────┴────────────────── Polling { reason }
+//! ```
+//!
+//! With intent `poll` the machine stays in `Polling`; with intent `stream` it passes through `Polling` in name only: the
+//! keyset pass keeps its slow reconciling cadence, because the operator asked that polling not be used for latency.
+
+use std::time::Duration;
+
+/// What the operator asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    Auto,
+    Stream,
+    Poll,
+}
+
+/// What the daemon does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    Starting,
+    Streaming,
+    Polling { reason: String },
+}
+
+/// What happened to the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamNews {
+    Started,
+    Faulted { reason: String },
+}
+
+impl Mode {
+    #[must_use]
+    pub fn first(intent: Intent) -> Self {
+        match intent {
+            Intent::Poll => Self::Polling { reason: "asked for with --mode poll".to_owned() },
+            Intent::Auto | Intent::Stream => Self::Starting,
+        }
+    }
+
+    #[must_use]
+    pub fn after(self, news: StreamNews) -> Self {
+        match news {
+            StreamNews::Started => Self::Streaming,
+            StreamNews::Faulted { reason } => Self::Polling { reason },
+        }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Streaming => "stream",
+            Self::Polling { .. } => "poll",
+        }
+    }
+
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        if let Self::Polling { reason } = self { Some(reason) } else { None }
+    }
+
+    /// Whether the keyset pass runs for latency (`poll`) or only to reconcile.
+    #[must_use]
+    pub fn polls_for_latency(&self, intent: Intent) -> bool {
+        matches!(self, Self::Polling { .. }) && intent != Intent::Stream
+    }
+
+    /// What a row that the keyset pass finds says of how it was captured.
+    #[must_use]
+    pub fn keyset_capture(&self, intent: Intent) -> &'static str {
+        if self.polls_for_latency(intent) { "poll" } else { "reconcile" }
+    }
+}
+
+/// The pause before the next keyset pass: none while there is work, then doubling up to the slowest. Ten milliseconds is
+/// the knee between latency and load that was measured; an idle source is asked rarely.
+#[must_use]
+pub fn next_pause(found: usize, last: Duration, slowest: Duration) -> Duration {
+    const QUICKEST: Duration = Duration::from_millis(10);
+    if found > 0 { QUICKEST.min(slowest) } else { last.max(QUICKEST / 2).saturating_mul(2).min(slowest) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_leads_to_polling_and_a_start_back_to_streaming() {
+        let mode = Mode::first(Intent::Auto).after(StreamNews::Faulted { reason: "no slot".to_owned() });
+        assert_eq!(mode.reason(), Some("no slot"));
+        assert!(mode.polls_for_latency(Intent::Auto));
+        assert!(!mode.polls_for_latency(Intent::Stream));
+        assert_eq!(mode.after(StreamNews::Started), Mode::Streaming);
+    }
+
+    #[test]
+    fn the_pause_doubles_while_idle_and_falls_back_at_once() {
+        let slowest = Duration::from_millis(500);
+        let mut pause = Duration::ZERO;
+        for _ in 0..10 {
+            let next = next_pause(0, pause, slowest);
+            assert!(next >= pause && next <= slowest);
+            pause = next;
+        }
+        assert_eq!(pause, slowest);
+        assert_eq!(next_pause(1, pause, slowest), Duration::from_millis(10));
+    }
+}

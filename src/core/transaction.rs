@@ -1,0 +1,127 @@
+//! From decoded changes to source rows: relations are bound to sources by name, values to columns by name.
+//!
+//! Whatever does not fit is a [`Surprise`]. The stream never acknowledges past one: it stops with the reason, and the
+//! reconciler, which reads the table itself, stays responsible.
+
+use crate::core::handoff::Source;
+use crate::core::pgoutput::{Change, Datum, Relation, Tuple};
+use crate::core::row::Row;
+use std::collections::HashMap;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Something in the stream that the registered sources do not account for.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum Surprise {
+    #[error("the publication carries {0}, which is no registered source; register it or take it out of the publication")]
+    UnknownRelation(String),
+    #[error("a change names relation {0}, which the server did not describe")]
+    UndescribedRelation(u32),
+    #[error("{table} is published without column {column}, which the source definition reads; was it dropped, renamed or left out of the column list?")]
+    MissingColumn { table: String, column: String },
+    #[error("{table} publishes column {column}, which the source definition does not read; narrow the publication's column list")]
+    ExtraColumn { table: String, column: String },
+    #[error("{0} delivered a value that is not text")]
+    NotText(String),
+}
+
+impl Surprise {
+    /// Names the finding it is raised as.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownRelation(_) | Self::UndescribedRelation(_) => "stream_unknown_relation",
+            Self::MissingColumn { .. } | Self::ExtraColumn { .. } => "stream_column_mismatch",
+            Self::NotText(_) => "stream_malformed_row",
+        }
+    }
+}
+
+/// What one change comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivered {
+    Row(Arc<str>, Row),
+    /// Nothing to hand off: a description of a table or type.
+    Nothing,
+    /// A published truncation, update or delete: no birth, but worth a finding.
+    NotABirth { table: String, action: &'static str },
+}
+
+/// Knows the tables that the server has described on this connection.
+#[derive(Debug)]
+pub struct Relations {
+    sources: HashMap<(String, String), Arc<Source>>,
+    bound: HashMap<u32, Binding>,
+}
+
+#[derive(Debug)]
+struct Binding {
+    source: Arc<str>,
+    table: String,
+    /// For each of the source's columns its place in the tuple.
+    places: Vec<usize>,
+}
+
+impl Relations {
+    #[must_use]
+    pub fn new(sources: &[Arc<Source>]) -> Self {
+        let key = |s: &Source| (s.definition.schema.clone(), s.definition.table().to_owned());
+        Self { sources: sources.iter().map(|s| (key(s), Arc::clone(s))).collect(), bound: HashMap::new() }
+    }
+
+    /// Takes the next change of the stream.
+    pub fn deliver(&mut self, change: Change) -> Result<Delivered, Surprise> {
+        match change {
+            Change::Relation(relation) => {
+                let binding = self.bind(&relation)?;
+                self.bound.insert(relation.id, binding);
+                Ok(Delivered::Nothing)
+            }
+            Change::Insert { relation, new } => self.row(relation, &new),
+            Change::Update { relation } => self.not_a_birth(relation, "update"),
+            Change::Delete { relation } => self.not_a_birth(relation, "delete"),
+            Change::Truncate { relations } => {
+                // One finding names one table; the others of the same statement are described in its context.
+                relations.first().map_or(Ok(Delivered::Nothing), |&first| self.not_a_birth(first, "truncate"))
+            }
+            Change::Type | Change::Origin | Change::Begin | Change::Commit | Change::Message => Ok(Delivered::Nothing),
+        }
+    }
+
+    fn bind(&self, relation: &Relation) -> Result<Binding, Surprise> {
+        let table = format!("{}.{}", relation.namespace, relation.name);
+        let Some(source) = self.sources.get(&(relation.namespace.clone(), relation.name.clone())) else {
+            return Err(Surprise::UnknownRelation(table));
+        };
+        let columns = &source.definition.columns;
+        // A column that nobody asked for may hold content. Better no stream than one that carries it.
+        if let Some(extra) = relation.columns.iter().find(|c| !columns.contains(&c.name)) {
+            return Err(Surprise::ExtraColumn { table, column: extra.name.clone() });
+        }
+        let place = |column: &String| {
+            relation.columns.iter().position(|c| c.name == *column).ok_or_else(|| Surprise::MissingColumn {
+                table: table.clone(),
+                column: column.clone(),
+            })
+        };
+        let places = columns.iter().map(place).collect::<Result<_, _>>()?;
+        Ok(Binding { source: source.name().into(), table, places })
+    }
+
+    fn row(&self, relation: u32, tuple: &Tuple) -> Result<Delivered, Surprise> {
+        let binding = self.bound.get(&relation).ok_or(Surprise::UndescribedRelation(relation))?;
+        let value = |&place: &usize| match tuple.0.get(place) {
+            Some(Datum::Null) => Ok(None),
+            // Text of another encoding cannot arrive from a UTF-8 session; from a SQL_ASCII database it can.
+            Some(Datum::Text(bytes)) => Ok(Some(String::from_utf8_lossy(bytes).into_owned())),
+            Some(Datum::Unchanged | Datum::Binary(_)) | None => Err(Surprise::NotText(binding.table.clone())),
+        };
+        let values = binding.places.iter().map(value).collect::<Result<_, _>>()?;
+        Ok(Delivered::Row(Arc::clone(&binding.source), Row::new(values)))
+    }
+
+    fn not_a_birth(&self, relation: u32, action: &'static str) -> Result<Delivered, Surprise> {
+        let binding = self.bound.get(&relation).ok_or(Surprise::UndescribedRelation(relation))?;
+        Ok(Delivered::NotABirth { table: binding.table.clone(), action })
+    }
+}
