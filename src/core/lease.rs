@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!              Claim won: term + 1
-//!   ┌─────────┐ ──────────────────▶ ┌──────────────┐ ──┐
+//!   ┌─────────┐ ──────────────────▶ ┌───────────────┐ ──┐
 //!   │ Seeking │                     │ Held { term } │   │ Renew matched owner and term
-//!   └─────────┘ ◀────────────────── └──────────────┘ ◀─┘
+//!   └─────────┘ ◀────────────────── └───────────────┘ ◀─┘
 //!    │  ▲   ▲        resigned              │
 //!    └──┘   │                              │ owner or term no longer ours
 //!  Wait, or │       ┌──────┐               │
@@ -12,9 +12,9 @@
 //!  refused  drained └──────┘
 //! ```
 //!
-//! A decision is only an intention. The statement that carries it out matches owner and term again, so an instance
-//! that acts on an old view loses the race instead of writing beside the winner. `Lost` is a state of its own
-//! because work in flight has to be dropped before the instance may seek again.
+//! A decision is only an intention. The statement that carries it out matches owner and term again, so an
+//! instance that acts on an old view loses the race instead of writing beside the winner. `Lost` is a state
+//! of its own because work in flight has to be dropped before the instance may seek again.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub enum LeaseEvent {
 }
 
 impl LeaseState {
-    /// Follows one arrow. An event that has no arrow from here changes nothing: a late answer to a question asked
-    /// in an earlier state must not move a later one.
+    /// Follows one arrow. An event that has no arrow from here changes nothing: a late answer to a question
+    /// asked in an earlier state must not move a later one.
     pub fn after(self, event: LeaseEvent) -> LeaseState {
         match (self, event) {
             (LeaseState::Seeking, LeaseEvent::Claimed { term }) => LeaseState::Held { term },

@@ -1,9 +1,9 @@
 //! Decodes what the `pgoutput` plugin sends, protocol version 1.
 //!
-//! The decoder is total: any bytes give a change or an error, never a panic, and no count in a message makes it
-//! reserve more than the rest of that message could fill. Values are slices of the message, not copies. Messages
-//! that carry nothing for us are still walked to their end, so that a stream out of step is noticed at the first
-//! message rather than at the first strange row.
+//! The decoder is total: any bytes give a change or an error, never a panic, and no count in a message makes
+//! it reserve more than the rest of that message could fill. Values are slices of the message, not copies.
+//! Messages that carry nothing for us are still walked to their end, so that a stream out of step is noticed
+//! at the first message rather than at the first strange row.
 
 use bytes::Bytes;
 use std::fmt;
@@ -206,8 +206,8 @@ impl Reader {
         }
     }
 
-    /// Reads `count` items, none of them shorter than `least` bytes. A count that the rest of the message cannot
-    /// hold is only a claim: nothing is reserved for it, and reading fails where the bytes end.
+    /// Reads `count` items, none of them shorter than `least` bytes. A count that the rest of the message
+    /// cannot hold is only a claim: nothing is reserved for it, and reading fails where the bytes end.
     fn repeat<T>(
         &mut self,
         count: usize,
@@ -229,8 +229,8 @@ impl Reader {
         Ok(self.0.split_to(wanted))
     }
 
-    /// A length and as many bytes. The length is signed on the wire; read as unsigned, a negative one is simply
-    /// more than any message holds.
+    /// A length and as many bytes. The length is signed on the wire; read as unsigned, a negative one is
+    /// simply more than any message holds.
     fn sized(&mut self) -> Result<Bytes> {
         let length = self.u32()? as usize;
         self.take(length)
@@ -246,8 +246,8 @@ impl Reader {
         Ok(text)
     }
 
-    /// A name. One in another encoding is kept readable rather than refused: a relation we do not know is ignored
-    /// anyway, and refusing its name would stop the stream.
+    /// A name. One in another encoding is kept readable rather than refused: a relation we do not know is
+    /// ignored anyway, and refusing its name would stop the stream.
     fn string(&mut self) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.terminated()?).into_owned())
     }

@@ -1,8 +1,8 @@
 //! When a failed piece of work is tried again, and when it is given up.
 //!
-//! The decision is pure: the caller brings the number of failures so far and a random number, and carries out what
-//! is decided. Jitter is "full" (anywhere between nothing and the bound), because workers that failed together on
-//! one outage would otherwise all come back together.
+//! The decision is pure: the caller brings the number of failures so far and a random number, and carries out
+//! what is decided. Jitter is "full" (anywhere between nothing and the bound), because workers that failed
+//! together on one outage would otherwise all come back together.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub enum Decision {
 }
 
 impl RetryPolicy {
-    /// Decides after the failure number `attempts` (the first is 1). `jitter` is drawn from 0 to 1; whatever lies
-    /// outside, NaN included, is brought inside rather than trusted.
+    /// Decides after the failure number `attempts` (the first is 1). `jitter` is drawn from 0 to 1; whatever
+    /// lies outside, NaN included, is brought inside rather than trusted.
     pub fn next_attempt(&self, attempts: u32, jitter: f64) -> Decision {
         if attempts >= self.max_attempts {
             return Decision::DeadLetter;
@@ -38,7 +38,8 @@ impl RetryPolicy {
         Decision::RetryAfter(Duration::from_millis(wait))
     }
 
-    /// The longest wait after the failure number `attempts`: the base, doubled per further failure, up to the cap.
+    /// The longest wait after the failure number `attempts`: the base, doubled per further failure, up to the
+    /// cap.
     pub fn bound_ms(&self, attempts: u32) -> u64 {
         let doublings = attempts.saturating_sub(1);
         let factor = 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
@@ -91,7 +92,7 @@ mod tests {
         }
 
         #[test]
-        fn dead_letters_exactly_from_the_last_attempt(max_attempts: u32, attempts: u32, jitter in 0.0..=1.0f64) {
+        fn dead_letters_exactly_at_the_last_attempt(max_attempts: u32, attempts: u32, jitter in 0.0..=1.0) {
             let policy = RetryPolicy { max_attempts, ..POLICY };
             let dead = policy.next_attempt(attempts, jitter) == Decision::DeadLetter;
             prop_assert_eq!(dead, attempts >= max_attempts);

@@ -1,8 +1,9 @@
-//! Instants exactly as PostgreSQL keeps them, over its whole range (4714 BC to 294276 AD) and both infinities.
+//! Instants exactly as PostgreSQL keeps them, over its whole range (4714 BC to 294276 AD) and both
+//! infinities.
 //!
-//! A date-time library would narrow the range or the precision, and a row born at `infinity` would then either stop
-//! the stream or change its place in the order. The library is asked only for what it alone knows: the offsets of
-//! named zones.
+//! A date-time library would narrow the range or the precision, and a row born at `infinity` would then
+//! either stop the stream or change its place in the order. The library is asked only for what it alone
+//! knows: the offsets of named zones.
 
 mod civil;
 mod text;
@@ -19,8 +20,8 @@ const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 /// From 1970-01-01, where Unix counts from, to 2000-01-01, where PostgreSQL does.
 const UNIX_TO_PG_MICROS: i64 = 10_957 * MICROS_PER_DAY;
 
-/// Microseconds since 2000-01-01 UTC. The extremes of the integer are the infinities, so that the order of the
-/// integers is the order of the instants.
+/// Microseconds since 2000-01-01 UTC. The extremes of the integer are the infinities, so that the order of
+/// the integers is the order of the instants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PgInstant(i64);
 
@@ -71,8 +72,8 @@ impl PgInstant {
     }
 }
 
-/// ISO 8601 in UTC with all six digits, so that one instant has one spelling and instants of our era sort as text.
-/// Years before Christ carry PostgreSQL's ` BC`, since ISO's negative years are read by nobody else.
+/// ISO 8601 in UTC with all six digits, so that one instant has one spelling and instants of our era sort as
+/// text. Years before Christ carry PostgreSQL's ` BC`, since ISO's negative years are read by nobody else.
 impl fmt::Display for PgInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -224,7 +224,8 @@ proptest! {
         let bytes = Bytes::from(sent.bytes);
         for end in 0..bytes.len() {
             let decoded = decode(&bytes.slice(..end));
-            prop_assert!(matches!(decoded, Err(DecodeError::Truncated { .. })), "{} bytes: {:?}", end, decoded);
+            let truncated = matches!(decoded, Err(DecodeError::Truncated { .. }));
+            prop_assert!(truncated, "{} bytes: {:?}", end, decoded);
         }
     }
 
@@ -239,7 +240,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn arbitrary_bytes_never_panic(tag in "[RIUDTYOBCM]", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_never_panic(
+        tag in "[RIUDTYOBCM]", bytes in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
         let _ = decode(&Bytes::from(bytes.clone()));
         // Noise seldom begins with a tag; given one, it reaches the parts that read counts and lengths.
         let _ = decode(&Bytes::from([tag.into_bytes(), bytes].concat()));

@@ -1,14 +1,16 @@
-//! Days and dates of the proleptic Gregorian calendar, which is the one PostgreSQL counts by in every century.
+//! Days and dates of the proleptic Gregorian calendar, which is the one PostgreSQL counts by in every
+//! century.
 //!
-//! The algorithms are Howard Hinnant's (`chrono-Compatible Low-Level Date Algorithms`), counted from 2000-01-01 and
-//! with the year starting in March, so that the leap day is the last day of its year.
+//! The algorithms are Howard Hinnant's (`chrono-Compatible Low-Level Date Algorithms`), counted from
+//! 2000-01-01 and with the year starting in March, so that the leap day is the last day of its year.
 
 /// The days from 0000-03-01 to 2000-01-01.
 const EPOCH: i64 = 730_425;
 /// The days of 400 years, after which the calendar repeats.
 const ERA: i64 = 146_097;
 
-/// Days since 2000-01-01. Years are astronomical: 0 is 1 BC. Any date a year of seven digits can name is safe.
+/// Days since 2000-01-01. Years are astronomical: 0 is 1 BC. Any date a year of seven digits can name is
+/// safe.
 pub fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));

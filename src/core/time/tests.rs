@@ -148,7 +148,8 @@ fn serializes_as_its_text() {
     assert_eq!(serde_json::json!(PgInstant::from_pg_micros(0)), "2000-01-01T00:00:00.000000Z");
 }
 
-/// Any instant PostgreSQL can keep, those near the edges and the infinities more often than chance would have it.
+/// Any instant PostgreSQL can keep, those near the edges and the infinities more often than chance would have
+/// it.
 fn instant() -> impl Strategy<Value = PgInstant> {
     let (min, max) = (PgInstant::MIN.as_pg_micros(), PgInstant::MAX.as_pg_micros());
     prop_oneof![
@@ -220,7 +221,9 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_text_never_panics(text in ".*", like in "-?[0-9]{0,7}-[0-9]{2}-[0-9é]{2}[ T][0-9:.+Z-]{0,20}( BC)?") {
+    fn arbitrary_text_never_panics(
+        text in ".*", like in "-?[0-9]{0,7}-[0-9]{2}-[0-9é]{2}[ T][0-9:.+Z-]{0,20}( BC)?",
+    ) {
         for text in [text, like] {
             let _ = (parse_timestamptz(&text), text.parse::<Zone>());
             let _ = parse_timestamp(&text, Zone::Named(Tz::Europe__Berlin));
@@ -229,6 +232,7 @@ proptest! {
 
     #[test]
     fn any_fixed_offset_is_safe(instant in instant(), east: i32) {
-        let _ = (parse_timestamp(&instant.to_string().replace('Z', ""), Zone::Fixed(east)), Zone::Fixed(east).to_string());
+        let zone = Zone::Fixed(east);
+        let _ = (parse_timestamp(&instant.to_string().replace('Z', ""), zone), zone.to_string());
     }
 }

@@ -1,8 +1,8 @@
 //! The zone in which a source writes its zone-less timestamps.
 //!
-//! A local time may name two instants (the clock was set back) or none (it was set forward). Which one is taken
-//! matters little; that it is always the same one matters, because the stream, the poll and a repair a year later
-//! have to give one row one instant. So:
+//! A local time may name two instants (the clock was set back) or none (it was set forward). Which one is
+//! taken matters little; that it is always the same one matters, because the stream, the poll and a repair a
+//! year later have to give one row one instant. So:
 //!
 //! - ambiguous: the earlier instant. (PostgreSQL's own `at time zone` takes the later: never mix the two.)
 //! - non-existent: shifted forward by the gap, that is, read with the offset from before it.
@@ -16,7 +16,8 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Zone {
     Utc,
-    /// Seconds east of Greenwich, signed as in timestamps (not as in POSIX zone names, where east is negative).
+    /// Seconds east of Greenwich, signed as in timestamps (not as in POSIX zone names, where east is
+    /// negative).
     Fixed(i32),
     Named(Tz),
 }
@@ -37,8 +38,8 @@ impl Zone {
     }
 }
 
-/// None beyond the years a library date can hold (past 262142 AD). No zone has rules for then; such a time is read
-/// as UTC, which is as right as anything and always the same.
+/// None beyond the years a library date can hold (past 262142 AD). No zone has rules for then; such a time is
+/// read as UTC, which is as right as anything and always the same.
 fn naive(local_pg_micros: i128) -> Option<NaiveDateTime> {
     let unix_seconds = (local_pg_micros + i128::from(UNIX_TO_PG_MICROS)).div_euclid(MICROS_PER_SECOND.into());
     // Offsets and their changes are whole seconds, so the fraction may be dropped.
