@@ -1,0 +1,166 @@
+//! Who may write: one instance per scope, decided from what the database says and by its clock alone.
+//!
+//! ```text
+//!              Claim won: term + 1
+//!   ┌─────────┐ ──────────────────▶ ┌───────────────┐ ──┐
+//!   │ Seeking │                     │ Held { term } │   │ Renew matched owner and term
+//!   └─────────┘ ◀────────────────── └───────────────┘ ◀─┘
+//!    │  ▲   ▲        resigned              │
+//!    └──┘   │                              │ owner or term no longer ours
+//!  Wait, or │       ┌──────┐               │
+//!  claim    └────── │ Lost │ ◀─────────────┘
+//!  refused  drained └──────┘
+//! ```
+//!
+//! A decision is only an intention. The statement that carries it out matches owner and term again, so an
+//! instance that acts on an old view loses the race instead of writing beside the winner. `Lost` is a state
+//! of its own because work in flight has to be dropped before the instance may seek again.
+
+use std::time::Duration;
+
+/// Where this instance stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseState {
+    Seeking,
+    Held { term: i64 },
+    Lost,
+}
+
+/// What happened to this instance's lease; the arrows of the diagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseEvent {
+    /// The claim was written, under this new term.
+    Claimed { term: i64 },
+    /// A claim or a renewal matched no row: another owner or another term stands there.
+    Refused,
+    /// This instance gave the lease back of its own will.
+    Resigned,
+    /// Everything in flight when the lease was lost has been dropped.
+    Drained,
+}
+
+impl LeaseState {
+    /// Follows one arrow. An event that has no arrow from here changes nothing: a late answer to a question
+    /// asked in an earlier state must not move a later one.
+    pub fn after(self, event: LeaseEvent) -> LeaseState {
+        match (self, event) {
+            (LeaseState::Seeking, LeaseEvent::Claimed { term }) => LeaseState::Held { term },
+            (LeaseState::Held { .. }, LeaseEvent::Refused) => LeaseState::Lost,
+            (LeaseState::Held { .. }, LeaseEvent::Resigned) => LeaseState::Seeking,
+            (LeaseState::Lost, LeaseEvent::Drained) => LeaseState::Seeking,
+            (state, _) => state,
+        }
+    }
+}
+
+/// The lease as the database shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseView {
+    pub owner: Option<String>,
+    pub term: i64,
+    /// Since the owner's last tick, by the database's clock: the clocks of two instances need not agree.
+    pub age: Duration,
+    pub ttl: Duration,
+}
+
+impl LeaseView {
+    /// An owner is given its whole TTL; at the very end of it the lease is anyone's.
+    pub fn is_expired(&self) -> bool {
+        self.age >= self.ttl
+    }
+}
+
+/// What to attempt next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseDecision {
+    /// Try to become the owner, under the next term.
+    Claim,
+    /// Tick as the owner.
+    Renew,
+    /// Another owns it; look again after this long.
+    Wait(Duration),
+}
+
+/// Decides from one view. An expired lease is claimed even if it is ours: a new term fences off whatever this
+/// instance still has in flight from before it fell silent.
+pub fn decide(view: &LeaseView, me: &str) -> LeaseDecision {
+    match view.owner.as_deref() {
+        None => LeaseDecision::Claim,
+        Some(_) if view.is_expired() => LeaseDecision::Claim,
+        Some(owner) if owner == me => LeaseDecision::Renew,
+        // A third of the TTL, so that a resignation is noticed long before the lease would have expired.
+        Some(_) => LeaseDecision::Wait((view.ttl - view.age).min(view.ttl / 3)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn view(owner: Option<&str>, age: u64, ttl: u64) -> LeaseView {
+        let (age, ttl) = (Duration::from_millis(age), Duration::from_millis(ttl));
+        LeaseView { owner: owner.map(str::to_owned), term: 7, age, ttl }
+    }
+
+    #[test]
+    fn a_free_lease_is_claimed() {
+        assert_eq!(decide(&view(None, 0, 30), "a"), LeaseDecision::Claim);
+    }
+
+    #[test]
+    fn an_expired_lease_is_claimed_by_anyone_its_owner_included() {
+        for me in ["a", "b"] {
+            assert_eq!(decide(&view(Some("a"), 30, 30), me), LeaseDecision::Claim);
+        }
+    }
+
+    #[test]
+    fn the_owner_renews() {
+        assert_eq!(decide(&view(Some("a"), 29, 30), "a"), LeaseDecision::Renew);
+    }
+
+    #[test]
+    fn a_standby_waits_no_longer_than_the_lease_lasts() {
+        assert_eq!(decide(&view(Some("a"), 0, 30), "b"), LeaseDecision::Wait(Duration::from_millis(10)));
+        assert_eq!(decide(&view(Some("a"), 25, 30), "b"), LeaseDecision::Wait(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn every_arrow_of_the_diagram_is_followed_and_no_other() {
+        use LeaseEvent::{Claimed, Drained, Refused, Resigned};
+        use LeaseState::{Held, Lost, Seeking};
+        let (held, claimed) = (Held { term: 1 }, Claimed { term: 2 });
+        let table = [
+            (Seeking, [Held { term: 2 }, Seeking, Seeking, Seeking]),
+            (held, [held, Lost, Seeking, held]),
+            (Lost, [Lost, Lost, Lost, Seeking]),
+        ];
+        for (from, targets) in table {
+            assert_eq!([claimed, Refused, Resigned, Drained].map(|event| from.after(event)), targets);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_claims_a_fresh_lease_and_one_at_most_renews(
+            owner in "[abc]", me in "[abc]", other in "[abc]", ttl in 1..u64::MAX, age: u64,
+        ) {
+            prop_assume!(me != other);
+            let view = view(Some(&owner), age % ttl, ttl);
+            let decisions = [decide(&view, &me), decide(&view, &other)];
+            prop_assert!(!decisions.contains(&LeaseDecision::Claim));
+            prop_assert!(decisions.iter().filter(|d| **d == LeaseDecision::Renew).count() <= 1);
+        }
+
+        #[test]
+        fn a_wait_ends_by_the_time_the_lease_expires(ttl: u64, age: u64) {
+            let view = view(Some("a"), age, ttl);
+            if let LeaseDecision::Wait(wait) = decide(&view, "b") {
+                prop_assert!(view.age + wait <= view.ttl);
+            } else {
+                prop_assert!(view.is_expired());
+            }
+        }
+    }
+}
