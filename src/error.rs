@@ -1,0 +1,245 @@
+//! One error for the whole program, and the one table that says what to do about each kind of it.
+//!
+//! Messages are lowercase without a full stop, so that `a: b: c` reads well, and say what was expected, what was found and
+//! what to do. A server's message about data is never repeated: it may quote a row.
+
+use std::fmt;
+use tokio_postgres::error::SqlState;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A setting, file or argument is wrong.
+    Config,
+    /// The server cannot be reached, or the connection broke.
+    Connection,
+    /// Wrong user, password or database.
+    Authentication,
+    /// A privilege is missing.
+    Privilege,
+    /// Logical replication cannot be had: `wal_level`, slots, publication.
+    Replication,
+    /// A table, column or type is not as the definition or the gates need it.
+    Catalogue,
+    /// The server could not do it now: deadlock, timeout, shutdown, out of something.
+    Transient,
+    /// The data itself is refused: a poison row.
+    Data,
+    /// Another instance has the lease.
+    LeaseLost,
+    /// Another reader moved the open id ranges.
+    RangesChanged,
+    /// Asked for something that is refused on purpose.
+    Refused,
+    /// A bug of ours.
+    Internal,
+}
+
+/// What the caller does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Back off and try the same again.
+    Retry,
+    /// Set the row aside and go on.
+    SetAside,
+    /// Give up the role of writer and wait for the lease.
+    StandBy,
+    /// Stop and tell the operator.
+    Stop,
+}
+
+impl Kind {
+    #[must_use]
+    pub fn policy(self) -> Policy {
+        match self {
+            Self::Connection | Self::Transient | Self::RangesChanged => Policy::Retry,
+            Self::Data => Policy::SetAside,
+            Self::LeaseLost => Policy::StandBy,
+            Self::Config
+            | Self::Authentication
+            | Self::Privilege
+            | Self::Replication
+            | Self::Catalogue
+            | Self::Refused
+            | Self::Internal => Policy::Stop,
+        }
+    }
+
+    /// 1: a finding (refused on purpose); 2: could not run.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        if self == Self::Refused { 1 } else { 2 }
+    }
+}
+
+#[derive(Debug)]
+pub struct Error {
+    pub kind: Kind,
+    context: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// SQLSTATE, where a server gave one.
+    pub code: Option<String>,
+}
+
+impl Error {
+    pub fn new(kind: Kind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None, code: None }
+    }
+
+    pub fn config(context: impl Into<String>) -> Self {
+        Self::new(Kind::Config, context)
+    }
+
+    /// Says what was being done; the innermost cause stays last.
+    #[must_use]
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.context = format!("{doing}: {}", self.context);
+        self
+    }
+
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.kind.policy()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|s| &**s as _)
+    }
+}
+
+/// Adds what was being done to any error that can become ours.
+pub trait Context<T> {
+    fn context(self, doing: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, doing: impl fmt::Display) -> Result<T> {
+        self.map_err(|e| e.into().context(doing))
+    }
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(e: tokio_postgres::Error) -> Self {
+        let Some(db) = e.as_db_error() else {
+            let kind = if e.is_closed() || is_io(&e) { Kind::Connection } else { Kind::Internal };
+            return Self { kind, context: chain(&e), source: Some(Box::new(e)), code: None };
+        };
+        let kind = classify(db.code());
+        let context = match kind {
+            // The message may quote a value of the row.
+            Kind::Data => match db.constraint() {
+                Some(constraint) => format!("refused by the database ({}, constraint {constraint})", db.code().code()),
+                None => format!("refused by the database ({})", db.code().code()),
+            },
+            _ => match db.hint() {
+                Some(hint) => format!("{} ({hint})", db.message()),
+                None => db.message().to_owned(),
+            },
+        };
+        Self { kind, context, code: Some(db.code().code().to_owned()), source: Some(Box::new(e)) }
+    }
+}
+
+/// The table from SQLSTATE to kind.
+#[must_use]
+pub fn classify(state: &SqlState) -> Kind {
+    let code = state.code();
+    match code {
+        "GH001" => Kind::LeaseLost,
+        "GH002" => Kind::RangesChanged,
+        "GH003" => Kind::Refused,
+        "42501" => Kind::Privilege,
+        "3D000" => Kind::Authentication,
+        "54000" | "54001" | "54011" => Kind::Data,
+        _ => match &code[..2.min(code.len())] {
+            "08" => Kind::Connection,
+            "28" => Kind::Authentication,
+            "22" | "23" => Kind::Data,
+            "25" | "40" | "53" | "55" | "57" | "58" => Kind::Transient,
+            "42" => Kind::Catalogue,
+            _ => Kind::Internal,
+        },
+    }
+}
+
+fn is_io(e: &tokio_postgres::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(e);
+    while let Some(c) = cause {
+        if c.is::<std::io::Error>() {
+            return true;
+        }
+        cause = c.source();
+    }
+    // A connection that could not be made has no typed cause when every host was tried.
+    e.to_string().contains("connect")
+}
+
+/// The causes of an error in one line.
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut cause = e.source();
+    while let Some(c) = cause {
+        let text = c.to_string();
+        if !out.contains(&text) {
+            out = format!("{out}: {text}");
+        }
+        cause = c.source();
+    }
+    out
+}
+
+impl From<crate::core::rule::DefinitionError> for Error {
+    fn from(e: crate::core::rule::DefinitionError) -> Self {
+        Self { kind: Kind::Config, context: e.to_string(), source: Some(Box::new(e)), code: None }
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(e: serde_json::Error) -> Self {
+        Self { kind: Kind::Internal, context: e.to_string(), source: Some(Box::new(e)), code: None }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        Self { kind: Kind::Connection, context: e.to_string(), source: Some(Box::new(e)), code: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_has_its_policy() {
+        for (code, policy) in [
+            ("40P01", Policy::Retry),
+            ("57P01", Policy::Retry),
+            ("53300", Policy::Retry),
+            ("23514", Policy::SetAside),
+            ("22P02", Policy::SetAside),
+            ("54000", Policy::SetAside),
+            ("GH001", Policy::StandBy),
+            ("28P01", Policy::Stop),
+            ("42501", Policy::Stop),
+            ("42P01", Policy::Stop),
+        ] {
+            assert_eq!(classify(&SqlState::from_code(code)).policy(), policy, "{code}");
+        }
+    }
+
+    #[test]
+    fn context_reads_from_the_outside_in() {
+        let e = Error::config("unknown key").context("reading the file");
+        assert_eq!(e.to_string(), "reading the file: unknown key");
+    }
+}
