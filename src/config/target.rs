@@ -1,0 +1,206 @@
+//! Where the database is and how to talk to it: a URL or the usual `PG*` variables, never shown with its password.
+
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_postgres::config::{Host, SslMode};
+
+/// How much of TLS is asked for, as libpq names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tls {
+    Disable,
+    Prefer,
+    /// Encrypted, the certificate not checked.
+    Require,
+    VerifyFull,
+}
+
+#[derive(Clone)]
+pub struct Target {
+    pg: tokio_postgres::Config,
+    pub tls: Tls,
+    /// Trusted roots in PEM; the web's when not given.
+    pub root_cert: Option<PathBuf>,
+}
+
+/// A server that does not answer within this is treated as absent; the caller backs off and tries again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Target {
+    pub fn parse(url: Option<&str>, env: &HashMap<String, String>) -> Result<Self> {
+        let var = |name: &str| env.get(name).filter(|v| !v.is_empty());
+        let (url, mut mode, mut root) = match url {
+            Some(url) => split_tls(url),
+            None => (String::new(), None, None),
+        };
+        let mut pg: tokio_postgres::Config = url.parse().map_err(|e| {
+            Error::config(format!(
+                "the database URL cannot be read ({e}); expected postgres://user:password@host:5432/database"
+            ))
+        })?;
+        if pg.get_hosts().is_empty() {
+            pg.host(var("PGHOST").map_or("127.0.0.1", String::as_str));
+        }
+        if pg.get_ports().is_empty()
+            && let Some(port) = var("PGPORT")
+        {
+            pg.port(port.parse().map_err(|_| Error::config(format!("PGPORT is `{port}`; it must be a port number")))?);
+        }
+        if pg.get_user().is_none() {
+            let user = var("PGUSER").or_else(|| var("USER")).ok_or_else(|| {
+                Error::config("no database user: set DATABASE_URL=postgres://user@host/database, --database-url or PGUSER")
+            })?;
+            pg.user(user);
+        }
+        if pg.get_password().is_none()
+            && let Some(password) = var("PGPASSWORD")
+        {
+            pg.password(password);
+        }
+        if pg.get_dbname().is_none() {
+            let database = var("PGDATABASE").cloned().or_else(|| pg.get_user().map(str::to_owned)).unwrap_or_default();
+            pg.dbname(&database);
+        }
+        mode = mode.or_else(|| var("PGSSLMODE").cloned());
+        root = root.or_else(|| var("PGSSLROOTCERT").cloned());
+        let tls = match mode.as_deref() {
+            None | Some("prefer" | "allow") => Tls::Prefer,
+            Some("disable") => Tls::Disable,
+            Some("require") => Tls::Require,
+            Some("verify-full" | "verify-ca") => Tls::VerifyFull,
+            Some(other) => {
+                return Err(Error::config(format!(
+                    "sslmode is `{other}`; it is one of disable, prefer, require, verify-ca, verify-full"
+                )));
+            }
+        };
+        pg.ssl_mode(match tls {
+            Tls::Disable => SslMode::Disable,
+            Tls::Prefer => SslMode::Prefer,
+            Tls::Require | Tls::VerifyFull => SslMode::Require,
+        });
+        pg.connect_timeout(CONNECT_TIMEOUT).keepalives(true).keepalives_idle(Duration::from_secs(30));
+        Ok(Self { pg, tls, root_cert: root.map(PathBuf::from) })
+    }
+
+    #[must_use]
+    pub fn pg(&self) -> &tokio_postgres::Config {
+        &self.pg
+    }
+
+    #[must_use]
+    pub fn database(&self) -> &str {
+        self.pg.get_dbname().unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn user(&self) -> &str {
+        self.pg.get_user().unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn password(&self) -> String {
+        self.pg.get_password().map(|p| String::from_utf8_lossy(p).into_owned()).unwrap_or_default()
+    }
+
+    /// The first host; a socket directory starts with a slash.
+    #[must_use]
+    pub fn host(&self) -> String {
+        match self.pg.get_hosts().first() {
+            Some(Host::Tcp(name)) => name.clone(),
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => "127.0.0.1".to_owned(),
+        }
+    }
+
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.pg.get_ports().first().copied().unwrap_or(5432)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = if self.pg.get_password().is_some() { ":***" } else { "" };
+        write!(f, "postgres://{}{secret}@{}:{}/{}", self.user(), self.host(), self.port(), self.database())
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Takes `sslmode` and `sslrootcert` out of a URL: the driver knows neither `verify-full` nor a root file.
+fn split_tls(url: &str) -> (String, Option<String>, Option<String>) {
+    let Some((base, query)) = url.split_once('?') else {
+        return split_tls_words(url);
+    };
+    let (mut mode, mut root, mut rest) = (None, None, Vec::new());
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            Some(("sslmode", v)) => mode = Some(v.to_owned()),
+            Some(("sslrootcert", v)) => root = Some(v.replace("%2F", "/")),
+            _ => rest.push(pair),
+        }
+    }
+    let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+    (url, mode, root)
+}
+
+/// The same for the `key=value` form.
+fn split_tls_words(text: &str) -> (String, Option<String>, Option<String>) {
+    if text.contains("://") || !text.contains("ssl") {
+        return (text.to_owned(), None, None);
+    }
+    let (mut mode, mut root, mut rest) = (None, None, Vec::new());
+    for word in text.split_whitespace() {
+        match word.split_once('=') {
+            Some(("sslmode", v)) => mode = Some(v.to_owned()),
+            Some(("sslrootcert", v)) => root = Some(v.to_owned()),
+            _ => rest.push(word),
+        }
+    }
+    (rest.join(" "), mode, root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: Option<&str>, env: &[(&str, &str)]) -> Result<Target> {
+        Target::parse(url, &env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn the_password_is_shown_nowhere() {
+        let t = target(Some("postgres://u:hunter2@h:1/d"), &[]).unwrap();
+        assert!(!format!("{t} {t:?}").contains("hunter2"));
+        assert_eq!(t.password(), "hunter2");
+    }
+
+    #[test]
+    fn a_url_wins_over_the_usual_variables_which_fill_its_gaps() {
+        let env = [("PGHOST", "elsewhere"), ("PGPASSWORD", "p"), ("PGDATABASE", "other")];
+        let t = target(Some("postgres://u@h/d"), &env).unwrap();
+        assert_eq!((t.host().as_str(), t.database(), t.password().as_str()), ("h", "d", "p"));
+        let t = target(None, &[("PGUSER", "u"), ("PGPORT", "7"), ("PGDATABASE", "x")]).unwrap();
+        assert_eq!((t.port(), t.database()), (7, "x"));
+    }
+
+    #[test]
+    fn tls_words_are_ours() {
+        let t = target(Some("postgres://u@h/d?sslmode=verify-full&sslrootcert=/ca.pem&application_name=x"), &[]).unwrap();
+        assert_eq!((t.tls, t.root_cert), (Tls::VerifyFull, Some(PathBuf::from("/ca.pem"))));
+        assert!(target(Some("postgres://u@h/d?sslmode=sometimes"), &[]).is_err());
+    }
+
+    #[test]
+    fn a_wrong_url_says_what_was_expected_and_keeps_the_secret() {
+        let e = target(Some("postgres//u:hunter2@h/d"), &[]).unwrap_err().to_string();
+        assert!(e.contains("expected postgres://") && !e.contains("hunter2"), "{e}");
+    }
+}

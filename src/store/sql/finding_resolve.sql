@@ -1,0 +1,1 @@
+select public.gov_finding_resolve($1, $2)

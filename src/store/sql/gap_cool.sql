@@ -1,0 +1,1 @@
+select public.gov_gap_cool($1, $2, $3, $4, $5)

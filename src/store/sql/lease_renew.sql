@@ -1,0 +1,1 @@
+select public.gov_lease_renew($1, $2, $3, $4)

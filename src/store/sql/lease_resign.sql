@@ -1,0 +1,1 @@
+select public.gov_lease_resign($1, $2, $3)

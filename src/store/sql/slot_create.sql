@@ -1,0 +1,1 @@
+select lsn from pg_create_logical_replication_slot($1, 'pgoutput')

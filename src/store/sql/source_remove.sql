@@ -1,0 +1,1 @@
+select public.gov_source_remove($1, $2)

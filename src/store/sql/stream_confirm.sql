@@ -1,0 +1,1 @@
+select public.gov_stream_confirm($1, $2, $3, $4, $5)

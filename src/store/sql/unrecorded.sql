@@ -1,0 +1,4 @@
+select u.id
+  from unnest($1::uuid[]) as u (id)
+ where not exists (select from public.event_outbox o where o.id = u.id)
+   and not exists (select from public.event_pending p where p.id = u.id)
