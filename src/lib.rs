@@ -1,3 +1,21 @@
-//! x
+//! Hands every row born in a PostgreSQL registry to governance: durably, exactly once, provably without loss.
+//!
+//! ```text
+//!   source ──▶ map ──▶ coalesce ──▶ apply ──▶ acknowledge
+//!   (stream,   (core::  (core::     (store,    (slot and ranges,
+//!    keyset,    handoff) coalesce)   one        only what is
+//!    frontier)                       commit)    durable)
+//! ```
+//!
+//! Values move right; only an acknowledged position moves left. [`core`] is pure; [`store`] owns every statement of SQL;
+//! [`source`] delivers rows; [`intake`] is the daemon; [`cli`] turns arguments into calls. [`embedded`] is a private
+//! PostgreSQL for the demo and the tests.
 
+pub mod cli;
+pub mod config;
 pub mod core;
+pub mod embedded;
+pub mod error;
+pub mod intake;
+pub mod source;
+pub mod store;

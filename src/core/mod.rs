@@ -2,6 +2,7 @@
 
 pub mod coalesce;
 pub mod definition;
+pub mod frontier;
 pub mod gap;
 pub mod group;
 pub mod handoff;

@@ -1,0 +1,29 @@
+# Short names for the long commands. PostgreSQL itself is fetched by src/embedded, the only code that does so.
+
+# Arguments of the demo, as in: make demo DEMO_ARGS="--rows 100000"
+DEMO_ARGS ?=
+
+.PHONY: demo test lint bench pg clean
+
+demo: pg
+	cargo build --release
+	target/release/gov-handoff demo $(DEMO_ARGS)
+
+test: pg
+	cargo test --lib --bins --tests
+
+lint:
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check; else echo "cargo-deny is not installed, skipped"; fi
+
+bench: pg
+	cargo bench --bench intake
+
+# What fetching a server needs, unless one is named or already in the cache.
+pg:
+	@.ci/need-npm
+
+clean:
+	cargo clean
+	rm -rf .pg

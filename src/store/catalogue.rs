@@ -1,0 +1,92 @@
+//! What the catalogue says of a source: whether its definition fits the table, and how it will be read.
+
+use crate::core::definition::{OrderType, SourceDefinition};
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::Store;
+
+/// How the poller will read a source.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// By the key and its open id ranges: cost follows new rows.
+    Ranges { index: String },
+    /// By the transaction frontier: a sequential filter.
+    Frontier { why: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Column {
+    name: String,
+    sql_type: String,
+    readable: bool,
+}
+
+impl Store {
+    /// Refuses a definition that the catalogue does not bear out, saying which table, column or type is wrong.
+    pub async fn check_source(&self, source: &SourceDefinition) -> Result<Strategy> {
+        let place = format!("{}.{}", source.schema, source.table());
+        let rows = self.rows(include_str!("sql/columns.sql"), &[&source.schema, &source.table()]).await?;
+        let columns: Vec<Column> = rows
+            .iter()
+            .map(|row| {
+                Ok(Column { name: row.try_get("attname")?, sql_type: row.try_get("type")?, readable: row.try_get("readable")? })
+            })
+            .collect::<Result<_>>()?;
+        let wrong = |kind, problem: String| Err(Error::new(kind, format!("source {}: {problem}", source.name)));
+        if columns.is_empty() {
+            return wrong(Kind::Catalogue, format!("table {place} does not exist; create it or correct schema and table"));
+        }
+        for name in &source.columns {
+            let Some(column) = columns.iter().find(|c| c.name == *name) else {
+                let known: Vec<_> = columns.iter().map(|c| c.name.as_str()).collect();
+                return wrong(Kind::Catalogue, format!("table {place} has no column {name}; it has {}", known.join(", ")));
+            };
+            if !column.readable {
+                return wrong(
+                    Kind::Privilege,
+                    format!("no SELECT on column {name} of {place}; grant it as replication/roles.sql does"),
+                );
+            }
+        }
+        let found = |name: &str| columns.iter().find(|c| c.name == name).map_or("", |c| c.sql_type.as_str());
+        let id_type = found(&source.id.column);
+        let wanted = source.id.id_type.sql_name();
+        let text_like = wanted == "text" && (id_type == "character varying" || id_type == "text");
+        if id_type != wanted && !text_like {
+            return wrong(
+                Kind::Catalogue,
+                format!("column {} of {place} is {id_type}, the definition says {wanted}", source.id.column),
+            );
+        }
+        if let Some(order) = &source.order {
+            let wanted = match order.order_type {
+                OrderType::Timestamptz => "timestamp with time zone",
+                OrderType::Timestamp => "timestamp without time zone",
+            };
+            let is = found(&order.column);
+            if is != wanted {
+                return wrong(Kind::Catalogue, format!("column {} of {place} is {is}, the definition says {wanted}", order.column));
+            }
+        }
+        self.strategy(source).await
+    }
+
+    /// The choice is made from the indexes that exist.
+    async fn strategy(&self, source: &SourceDefinition) -> Result<Strategy> {
+        if source.id.id_type.bounds().is_none() {
+            return Ok(Strategy::Frontier { why: format!("{} keys have no ranges", source.id.id_type.sql_name()) });
+        }
+        let rows = self
+            .rows(include_str!("sql/indexes.sql"), &[&source.schema, &source.table()])
+            .await
+            .context(format!("reading the indexes of {}", source.name))?;
+        for row in &rows {
+            let columns: Vec<String> = row.try_get("columns")?;
+            let usable = !row.try_get::<_, bool>("partial")? && row.try_get::<_, bool>("indisunique")?;
+            if usable && columns.len() == 1 && columns[0] == source.id.column {
+                return Ok(Strategy::Ranges { index: columns.join(", ") });
+            }
+        }
+        Ok(Strategy::Frontier { why: format!("no unique index on {}", source.id.column) })
+    }
+}

@@ -1,0 +1,123 @@
+//! Opening a session: TLS as asked, text rendered the same everywhere, clear words when it fails.
+
+use crate::config::{Target, Tls};
+use crate::error::{Error, Kind, Result};
+use crate::store::Store;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::sync::Arc;
+use tokio_postgres::{Client, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
+/// off turns "you may not see these rows" from silence into an error.
+pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 \
+     -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,public";
+
+/// Connects and returns a store. `name` shows up in `pg_stat_activity`.
+pub async fn open(target: &Target, name: &str) -> Result<Store> {
+    Ok(Store::new(client(target, name).await?))
+}
+
+pub async fn client(target: &Target, name: &str) -> Result<Client> {
+    let mut config = target.pg().clone();
+    let options = config.get_options().map_or_else(|| SESSION.to_owned(), |o| format!("{o} {SESSION}"));
+    config.options(&options).application_name(name);
+    let failed = |e: tokio_postgres::Error| explain(e, target);
+    if target.tls == Tls::Disable || target.host().starts_with('/') {
+        let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+        tokio::spawn(async move { connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended")) });
+        Ok(client)
+    } else {
+        let tls = MakeRustlsConnect::new(tls_config(target)?);
+        let (client, connection) = config.connect(tls).await.map_err(failed)?;
+        tokio::spawn(async move { connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended")) });
+        Ok(client)
+    }
+}
+
+/// Says where we tried to go and what the operator can do about it.
+fn explain(e: tokio_postgres::Error, target: &Target) -> Error {
+    let error = Error::from(e);
+    let advice = match error.code.as_deref() {
+        Some("28P01" | "28000") => "; check user and password in DATABASE_URL, and pg_hba.conf",
+        Some("3D000") => "; create it or correct DATABASE_URL",
+        Some("53300") => "; raise max_connections or end idle sessions",
+        Some(_) => "",
+        None => "; is the server running there, and is DATABASE_URL right?",
+    };
+    let kind = if error.code.is_none() { Kind::Connection } else { error.kind };
+    let mut out = Error::new(kind, format!("cannot connect to {target}: {error}{advice}"));
+    out.code = error.code;
+    out
+}
+
+fn tls_config(target: &Target) -> Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Error::config(format!("tls: {e}")))?;
+    if target.tls == Tls::VerifyFull {
+        return Ok(builder.with_root_certificates(roots(target)?).with_no_client_auth());
+    }
+    let unchecked = Arc::new(Unchecked(provider));
+    Ok(builder.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth())
+}
+
+fn roots(target: &Target) -> Result<RootCertStore> {
+    let Some(path) = &target.root_cert else {
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    };
+    let wrong = |e: &dyn std::fmt::Display| Error::config(format!("sslrootcert {}: {e}", path.display()));
+    let mut store = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))? {
+        store.add(certificate.map_err(|e| wrong(&e))?).map_err(|e| wrong(&e))?;
+    }
+    if store.is_empty() {
+        return Err(wrong(&"the file holds no certificate"));
+    }
+    Ok(store)
+}
+
+/// `sslmode=prefer` and `require` encrypt without asking who is there, as libpq does.
+#[derive(Debug)]
+struct Unchecked(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,99 @@
+//! Registered sources, and the state each is read with.
+
+use crate::core::definition::SourceDefinition;
+use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::Store;
+use crate::store::lease::Lease;
+use crate::store::value::{Instant, from_pg, to_pg};
+use std::sync::Arc;
+
+/// What of a slot is durable, and on which server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamPosition {
+    pub system_identifier: String,
+    pub timeline: i32,
+    pub durable: Lsn,
+}
+
+impl Store {
+    /// The registered sources, ready to map rows.
+    pub async fn sources(&self, worker: &str) -> Result<Vec<Arc<Source>>> {
+        let rows = self.rows(include_str!("sql/sources.sql"), &[&worker]).await.map_err(|e| match e.code.as_deref() {
+            Some("42P01") => Error::new(Kind::Catalogue, "the governance tables are not here; run `gov-handoff migrate` first"),
+            _ => e.context("reading the sources"),
+        })?;
+        rows.iter()
+            .map(|row| {
+                let name: String = row.try_get(0)?;
+                let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?)
+                    .map_err(|e| Error::config(format!("source {name}: its stored definition cannot be read: {e}")))?;
+                Ok(Arc::new(Source::compile(definition)?))
+            })
+            .collect()
+    }
+
+    /// Registers or redefines a source; says `added`, `changed` or `unchanged`.
+    pub async fn put_source(&self, worker: &str, source: &SourceDefinition) -> Result<String> {
+        let (lo, hi) = source.id.id_type.bounds().unzip();
+        let definition = serde_json::to_value(source)?;
+        let row = self.one(include_str!("sql/source_put.sql"), &[&worker, &source.name, &definition, &lo, &hi]).await?;
+        Ok(row.try_get(0)?)
+    }
+
+    pub async fn remove_source(&self, worker: &str, name: &str) -> Result<bool> {
+        Ok(self.one(include_str!("sql/source_remove.sql"), &[&worker, &name]).await?.try_get(0)?)
+    }
+
+    pub async fn stream_position(&self, slot: &str) -> Result<Option<StreamPosition>> {
+        let row = self.optional(include_str!("sql/stream_position.sql"), &[&slot]).await?;
+        row.map(|row| {
+            Ok(StreamPosition {
+                system_identifier: row.try_get(0)?,
+                timeline: row.try_get(1)?,
+                durable: from_pg(row.try_get(2)?),
+            })
+        })
+        .transpose()
+    }
+
+    /// Binds the slot to a server and a starting position.
+    pub async fn bind_stream(&self, lease: &Lease, slot: &str, at: &StreamPosition) -> Result<()> {
+        let lsn = to_pg(at.durable);
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+            [&lease.worker, &lease.owner, &lease.term, &slot, &at.system_identifier, &at.timeline, &lsn];
+        self.one(include_str!("sql/stream_bind.sql"), &params).await.context("recording the stream's start")?;
+        Ok(())
+    }
+
+    /// Records that nothing of ours is missing up to `lsn`.
+    pub async fn confirm_stream(&self, lease: &Lease, slot: &str, lsn: Lsn) -> Result<()> {
+        let lsn = to_pg(lsn);
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&lease.worker, &lease.owner, &lease.term, &slot, &lsn];
+        self.one(include_str!("sql/stream_confirm.sql"), &params).await?;
+        Ok(())
+    }
+
+    /// Takes ranges opened before `before` off the hot list.
+    pub async fn cool_ranges(&self, lease: &Lease, source: &str, before: ClockReading) -> Result<i64> {
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&lease.worker, &lease.owner, &lease.term, &source, &before.0];
+        Ok(self.one(include_str!("sql/gap_cool.sql"), &params).await?.try_get(0)?)
+    }
+
+    pub async fn hot_ranges(&self, worker: &str, source: &str) -> Result<i64> {
+        Ok(self.one(include_str!("sql/hot_ranges.sql"), &[&worker, &source]).await?.try_get(0)?)
+    }
+
+    /// Who may still fill a hole in `table`, and when that was asked.
+    pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
+        let row = self.one(include_str!("sql/writers.sql"), &[&table]).await?;
+        Ok((ClockReading(row.try_get("at")?), row.try_get("writers")?))
+    }
+}
+
+/// A reading of the database's clock, good for nothing but handing back to it.
+#[derive(Debug, Clone, Copy)]
+pub struct ClockReading(Instant);

@@ -1,0 +1,234 @@
+//! Migrations and the way back. Substrate objects are created only where absent and never altered; what was created is
+//! recorded, so that reverting drops that and nothing else.
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::{Store, quote};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// One step, up and down. The substrate's way back is computed from what was recorded.
+struct Step {
+    version: i32,
+    name: &'static str,
+    up: &'static str,
+    down: Option<&'static str>,
+}
+
+const STEPS: [Step; 4] = [
+    Step { version: 1, name: "substrate", up: include_str!("../../migrations/0001_substrate.sql"), down: None },
+    Step {
+        version: 2,
+        name: "governance",
+        up: include_str!("../../migrations/0002_governance.sql"),
+        down: Some(include_str!("../../migrations/0002_governance.down.sql")),
+    },
+    Step {
+        version: 3,
+        name: "gates",
+        up: include_str!("../../migrations/0003_gates.sql"),
+        down: Some(include_str!("../../migrations/0003_gates.down.sql")),
+    },
+    Step {
+        version: 4,
+        name: "roles",
+        up: include_str!("../../migrations/0004_roles.sql"),
+        down: Some(include_str!("../../migrations/0004_roles.down.sql")),
+    },
+];
+
+/// What was or would be done, for people and scripts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepReport {
+    pub version: i32,
+    pub name: String,
+    /// `applied`, `pending`, `reverted` or `current`.
+    pub state: &'static str,
+    pub created: Vec<String>,
+    pub adopted: Vec<String>,
+}
+
+/// What a revert would throw away.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    pub signals: i64,
+    pub captured: i64,
+    pub dead_letters: i64,
+    pub source_rows: i64,
+}
+
+impl Loss {
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Store {
+    /// Applies what is missing, in one transaction: all of it or none.
+    pub async fn migrate(&mut self, dry_run: bool) -> Result<Vec<StepReport>> {
+        let transaction = self.client.transaction().await?;
+        transaction.batch_execute(include_str!("sql/migrate_begin.sql")).await.context("preparing to migrate")?;
+        let mut reports = Vec::new();
+        for step in &STEPS {
+            let done = transaction.query_opt(include_str!("sql/migrate_step.sql"), &[&step.version]).await?;
+            if let Some(row) = done {
+                let (recorded, actual): (String, String) = (row.try_get(0)?, checksum(step.up));
+                if recorded != actual {
+                    return Err(Error::new(
+                        Kind::Catalogue,
+                        format!("migration {} ({}) was applied by another build; revert with that build, then migrate with this one", step.version, step.name),
+                    ));
+                }
+                reports.push(step.report("current", vec![], vec![]));
+                continue;
+            }
+            let (mut created, mut adopted) = (Vec::new(), Vec::new());
+            for (object, sql) in objects(step.up) {
+                if let Some(object) = object {
+                    let there = transaction.query_one(include_str!("sql/migrate_exists.sql"), &[&object]).await?;
+                    if there.try_get(0)? {
+                        adopted.push(object.to_owned());
+                        continue;
+                    }
+                    created.push(object.to_owned());
+                }
+                transaction.batch_execute(sql).await.context(format!("migration {} ({})", step.version, step.name))?;
+            }
+            if step.version == 1 {
+                let missing = transaction.query(include_str!("sql/migrate_shape.sql"), &[]).await?;
+                if !missing.is_empty() {
+                    return Err(shape_error(&missing)?);
+                }
+            }
+            transaction
+                .execute(include_str!("sql/migrate_record.sql"), &[&step.version, &step.name, &checksum(step.up), &created])
+                .await?;
+            reports.push(step.report(if dry_run { "pending" } else { "applied" }, created, adopted));
+        }
+        if dry_run { transaction.rollback().await? } else { transaction.commit().await? }
+        Ok(reports)
+    }
+
+    /// Which steps are applied.
+    pub async fn migration_status(&self) -> Result<Vec<StepReport>> {
+        let there = self.one(include_str!("sql/migrate_exists.sql"), &[&"gov_schema_version"]).await?;
+        let mut applied = Vec::new();
+        if there.try_get(0)? {
+            let rows = self.rows(include_str!("sql/migrate_status.sql"), &[]).await?;
+            for row in rows {
+                applied.push((row.try_get::<_, i32>(0)?, row.try_get::<_, Vec<String>>(1)?));
+            }
+        }
+        let state = |step: &Step| match applied.iter().find(|(v, _)| *v == step.version) {
+            Some((_, created)) => step.report("current", created.clone(), vec![]),
+            None => step.report("pending", vec![], vec![]),
+        };
+        Ok(STEPS.iter().map(state).collect())
+    }
+
+    /// Takes everything away again, newest first. Refuses when that would discard recorded handoffs, unless told to.
+    pub async fn revert(&mut self, discard: bool) -> Result<Vec<StepReport>> {
+        let applied = self.migration_status().await?;
+        let created = applied.iter().find(|s| s.version == 1).map(|s| s.created.clone()).unwrap_or_default();
+        if applied.iter().all(|s| s.state == "pending") {
+            return Ok(vec![]);
+        }
+        let loss = self.loss(&created).await?;
+        if !discard && !loss.is_nothing() {
+            return Err(Error::new(
+                Kind::Refused,
+                format!(
+                    "revert would discard {} recorded and {} captured handoffs, {} dead letters and {} source rows; say --discard to do so",
+                    loss.signals, loss.captured, loss.dead_letters, loss.source_rows
+                ),
+            ));
+        }
+        let transaction = self.client.transaction().await?;
+        transaction.batch_execute(include_str!("sql/migrate_begin.sql")).await?;
+        let mut reports = Vec::new();
+        for step in STEPS.iter().rev().filter(|s| applied.iter().any(|a| a.version == s.version && a.state == "current")) {
+            match step.down {
+                Some(down) => transaction.batch_execute(down).await.context(format!("reverting {}", step.name))?,
+                None => {
+                    for object in created.iter().rev() {
+                        let drop = quote::fill(include_str!("sql/migrate_drop.sql"), &[("table", &quote::identifier(object))]);
+                        transaction.batch_execute(&drop).await.context(format!("dropping {object}"))?;
+                    }
+                }
+            }
+            reports.push(step.report("reverted", created.clone(), vec![]));
+        }
+        transaction.batch_execute(include_str!("sql/migrate_end.sql")).await?;
+        transaction.commit().await?;
+        Ok(reports)
+    }
+
+    /// Counts only in tables that would go: those we created.
+    async fn loss(&self, created: &[String]) -> Result<Loss> {
+        let mut loss = Loss::default();
+        for (table, filter, slot) in [
+            ("event_outbox", "event_domain = 'governance'", &mut loss.signals),
+            ("event_pending", "event_domain = 'governance'", &mut loss.captured),
+            ("iu_route_dead_letter", "event_domain = 'governance'", &mut loss.dead_letters),
+            ("birth_registry", "true", &mut loss.source_rows),
+            ("registry_changelog", "source_system is distinct from 'gov-handoff'", &mut loss.source_rows),
+        ] {
+            if created.iter().any(|c| c == table) {
+                let sql = quote::fill(include_str!("sql/migrate_loss.sql"), &[("table", &quote::identifier(table)), ("filter", filter)]);
+                *slot += self.client.query_one(&sql, &[]).await?.try_get::<_, i64>(0)?;
+            }
+        }
+        Ok(loss)
+    }
+}
+
+impl Step {
+    fn report(&self, state: &'static str, created: Vec<String>, adopted: Vec<String>) -> StepReport {
+        StepReport { version: self.version, name: self.name.to_owned(), state, created, adopted }
+    }
+}
+
+/// Splits a migration at its `--@ object` markers. What stands before the first belongs to no object.
+fn objects(sql: &str) -> Vec<(Option<&str>, &str)> {
+    const MARKER: &str = "--@ object ";
+    if !sql.contains(MARKER) {
+        return vec![(None, sql)];
+    }
+    sql.split(MARKER)
+        .skip(1)
+        .filter_map(|part| part.split_once('\n').map(|(name, body)| (Some(name.trim()), body)))
+        .collect()
+}
+
+fn checksum(sql: &str) -> String {
+    Sha256::digest(sql.as_bytes()).iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+fn shape_error(missing: &[tokio_postgres::Row]) -> Result<Error> {
+    let mut parts = Vec::new();
+    for row in missing {
+        let (table, column, wanted, found): (String, String, String, Option<String>) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+        parts.push(match found {
+            Some(found) => format!("{table}.{column} is {found}, expected {wanted}"),
+            None => format!("{table} has no column {column} ({wanted})"),
+        });
+    }
+    Ok(Error::new(
+        Kind::Catalogue,
+        format!("the live substrate has another shape and is never altered by us: {}; nothing was changed", parts.join("; ")),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_substrate_is_a_list_of_objects() {
+        let names: Vec<_> = objects(STEPS[0].up).into_iter().filter_map(|(name, _)| name).collect();
+        assert!(names.contains(&"birth_registry") && names.contains(&"event_outbox"), "{names:?}");
+        assert_eq!(names.len(), 22);
+        assert_eq!(objects("select 1"), [(None, "select 1")]);
+    }
+}

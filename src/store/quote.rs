@@ -1,0 +1,72 @@
+//! Identifiers and literals in the few statements whose tables are data.
+
+use crate::core::definition::{ColumnTest, SourceDefinition};
+
+/// Quotes an identifier, whatever it contains.
+#[must_use]
+pub fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Quotes a string literal; the escape form, because `standard_conforming_strings` may be off.
+#[must_use]
+pub fn literal(text: &str) -> String {
+    format!(" E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[must_use]
+pub fn table(source: &SourceDefinition) -> String {
+    format!("{}.{}", identifier(&source.schema), identifier(source.table()))
+}
+
+/// The address columns as text, which is how the stream delivers them too.
+#[must_use]
+pub fn text_columns(source: &SourceDefinition) -> String {
+    let column = |(i, c): (usize, &String)| format!("t.{}::text as c{i}", identifier(c));
+    source.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
+}
+
+/// The rows that are captured at all, as a condition. NULL counts as in the rules: it fails every test but absence.
+#[must_use]
+pub fn captured(source: &SourceDefinition, prefix: &str) -> Option<String> {
+    let parts: Vec<_> = source.exclude.iter().map(|t| format!("not ({})", test(t, prefix))).collect();
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}
+
+fn test(test: &ColumnTest, prefix: &str) -> String {
+    let column = format!("{prefix}{}", identifier(&test.column));
+    let holds = if let Some(value) = &test.equals {
+        format!("coalesce({column} ={}, false)", literal(value))
+    } else if let Some(values) = &test.one_of {
+        let any: Vec<_> = values.iter().map(|v| format!("coalesce({column} ={}, false)", literal(v))).collect();
+        if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
+    } else if let Some(prefix) = &test.prefix {
+        format!("coalesce(starts_with({column},{}), false)", literal(prefix))
+    } else {
+        format!("{column} is {}null", if test.present == Some(false) { "" } else { "not " })
+    };
+    if test.not { format!("not {holds}") } else { holds }
+}
+
+/// Fills the `{name}` places of a statement.
+#[must_use]
+pub fn fill(sql: &str, places: &[(&str, &str)]) -> String {
+    places.iter().fold(sql.to_owned(), |sql, (name, text)| sql.replace(&format!("{{{name}}}"), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_stay_names() {
+        assert_eq!(identifier("a\"; drop table x; --"), "\"a\"\"; drop table x; --\"");
+        assert_eq!(literal("it's \\"), " E'it''s \\\\'");
+    }
+
+    #[test]
+    fn null_fails_a_test_and_passes_its_negation() {
+        let t = ColumnTest { column: "c".into(), equals: Some("x".into()), not: true, ..ColumnTest::default() };
+        assert_eq!(test(&t, ""), "not coalesce(\"c\" = E'x', false)");
+    }
+}

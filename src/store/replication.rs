@@ -1,0 +1,165 @@
+//! Publication and slot: what they should be, what they are, making them so.
+//!
+//! The publication comes before the slot, always: a slot decodes with the catalogue of its own time, and one that is older
+//! than the publication cannot use it. Row contents stay behind the column list; our own rows behind the row filter.
+
+use crate::core::definition::SourceDefinition;
+use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::value::from_pg;
+use crate::store::{Store, quote};
+use serde::Deserialize;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    pub confirmed: Lsn,
+    pub active_pid: Option<i32>,
+    /// The server has thrown away WAL that the slot still needed.
+    pub lost: bool,
+    pub retained: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PublishedTable {
+    schema: String,
+    table: String,
+    columns: Vec<String>,
+    filtered: bool,
+}
+
+/// What the server would need for streaming, in the operator's words.
+fn unavailable(problem: impl Into<String>) -> Error {
+    Error::new(Kind::Replication, problem)
+}
+
+impl Store {
+    /// Whether this session's server and role can stream at all.
+    pub async fn check_streaming(&self) -> Result<()> {
+        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        let wal_level: String = row.try_get("wal_level")?;
+        if wal_level != "logical" {
+            return Err(unavailable(format!(
+                "wal_level is {wal_level}, streaming needs logical: set wal_level = logical in postgresql.conf and restart the server"
+            )));
+        }
+        if row.try_get("recovering")? {
+            return Err(unavailable("the server is a standby; stream from the primary"));
+        }
+        if !row.try_get::<_, Option<bool>>("may_replicate")?.unwrap_or(false) {
+            return Err(Error::new(
+                Kind::Privilege,
+                "the role has no REPLICATION attribute: run replication/roles.sql or `alter role … replication`, or use --mode poll",
+            ));
+        }
+        Ok(())
+    }
+
+    pub async fn slot(&self, name: &str, database: &str) -> Result<Option<Slot>> {
+        let Some(row) = self.optional(include_str!("sql/slot.sql"), &[&name]).await? else { return Ok(None) };
+        let plugin: Option<String> = row.try_get("plugin")?;
+        let of: Option<String> = row.try_get("database")?;
+        if plugin.as_deref() != Some("pgoutput") || of.as_deref() != Some(database) {
+            return Err(unavailable(format!(
+                "slot {name} is not ours: expected plugin pgoutput in database {database}, found {} in {}; name another with --slot",
+                plugin.as_deref().unwrap_or("a physical slot"),
+                of.as_deref().unwrap_or("no database"),
+            )));
+        }
+        let status: Option<String> = row.try_get("wal_status")?;
+        Ok(Some(Slot {
+            confirmed: row.try_get::<_, Option<_>>("confirmed_flush_lsn")?.map(from_pg).unwrap_or_default(),
+            active_pid: row.try_get("active_pid")?,
+            lost: status.as_deref() == Some("lost"),
+            retained: row.try_get("retained")?,
+        }))
+    }
+
+    pub async fn create_slot(&self, name: &str) -> Result<Lsn> {
+        let row = self.one(include_str!("sql/slot_create.sql"), &[&name]).await.map_err(|e| match e.code.as_deref() {
+            Some("53400") => unavailable(format!("no free replication slot for {name}: raise max_replication_slots or drop an unused slot")),
+            Some("42501") => Error::new(Kind::Privilege, format!("the role may not create slot {name}: it needs REPLICATION")),
+            _ => e.context(format!("creating slot {name}")),
+        })?;
+        Ok(from_pg(row.try_get(0)?))
+    }
+
+    pub async fn drop_slot(&self, name: &str) -> Result<()> {
+        self.rows(include_str!("sql/slot_drop.sql"), &[&name]).await.context(format!("dropping slot {name}"))?;
+        Ok(())
+    }
+
+    /// `None` when the publication carries exactly the sources, else what is wrong with it.
+    pub async fn publication_problem(&self, name: &str, sources: &[Arc<Source>]) -> Result<Option<String>> {
+        let Some(row) = self.optional(include_str!("sql/publication.sql"), &[&name]).await? else {
+            return Ok(Some(format!("publication {name} does not exist")));
+        };
+        if row.try_get("puballtables")? {
+            return Ok(Some(format!("publication {name} is for all tables and would carry row contents")));
+        }
+        if !row.try_get::<_, bool>("pubinsert")? || row.try_get("pubmore")? {
+            return Ok(Some(format!("publication {name} must publish inserts and nothing else")));
+        }
+        let tables: Vec<PublishedTable> = serde_json::from_value(row.try_get("tables")?)?;
+        for source in sources {
+            if let Some(problem) = table_problem(&source.definition, &tables) {
+                return Ok(Some(format!("publication {name} {problem}")));
+            }
+        }
+        let known = |t: &PublishedTable| {
+            sources.iter().any(|s| s.definition.schema == t.schema && s.definition.table() == t.table)
+        };
+        Ok(tables.iter().find(|t| !known(t)).map(|t| {
+            format!("publication {name} carries {}.{}, which is no registered source", t.schema, t.table)
+        }))
+    }
+
+    /// Makes the publication carry exactly the sources; the role must own them.
+    pub async fn put_publication(&self, name: &str, sources: &[Arc<Source>]) -> Result<()> {
+        let exists = self.optional(include_str!("sql/publication.sql"), &[&name]).await?.is_some();
+        let sql = publication_sql(name, sources, exists);
+        self.client.batch_execute(&sql).await.map_err(Error::from).map_err(|e| match e.kind {
+            Kind::Privilege => Error::new(
+                Kind::Privilege,
+                format!("the role may not create publication {name} ({e}): have the owner of the tables run `gov-handoff replication sql`"),
+            ),
+            _ => e.context(format!("creating publication {name}")),
+        })
+    }
+}
+
+fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option<String> {
+    let Some(table) = tables.iter().find(|t| t.schema == source.schema && t.table == source.table()) else {
+        return Some(format!("does not carry {}.{}", source.schema, source.table()));
+    };
+    if let Some(extra) = table.columns.iter().find(|c| !source.columns.contains(c)) {
+        return Some(format!("carries column {extra} of {}, which is not among its address columns", table.table));
+    }
+    if let Some(missing) = source.columns.iter().find(|c| !table.columns.contains(c)) {
+        return Some(format!("does not carry column {missing} of {}", table.table));
+    }
+    if table.filtered == source.exclude.is_empty() {
+        return Some(format!("has {} row filter on {}", if table.filtered { "a" } else { "no" }, table.table));
+    }
+    None
+}
+
+/// The statements a DBA may run by hand instead.
+#[must_use]
+pub fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
+    let tables: Vec<_> = sources.iter().map(|s| published(&s.definition)).collect();
+    let name = quote::identifier(name);
+    let tables = tables.join(",\n    ");
+    if exists {
+        quote::fill(include_str!("sql/publication_alter.sql"), &[("name", &name), ("tables", &tables)])
+    } else {
+        quote::fill(include_str!("sql/publication_create.sql"), &[("name", &name), ("tables", &tables)])
+    }
+}
+
+fn published(source: &SourceDefinition) -> String {
+    let columns: Vec<_> = source.columns.iter().map(|c| quote::identifier(c)).collect();
+    let filter = quote::captured(source, "").map(|f| format!(" where ({f})")).unwrap_or_default();
+    format!("{} ({}){filter}", quote::table(source), columns.join(", "))
+}

@@ -1,0 +1,210 @@
+//! Reading source rows: by open ranges, by frontier, by a stretch of keys. Typed, bounded, never OFFSET.
+
+use crate::core::gap::Range;
+use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
+use crate::core::row::Row;
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::lease::Lease;
+use crate::store::value::{Text, from_pg, to_pg};
+use crate::store::{Store, quote};
+use futures_util::TryStreamExt;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{IsolationLevel, Portal, Transaction};
+
+/// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones.
+pub const BATCH_BYTES: usize = 8 << 20;
+
+/// A row and the open range it was found in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub range: Range,
+    pub row: Row,
+}
+
+/// Which ranges a pass probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// The tail and the holes somebody may still fill.
+    Hot,
+    All,
+}
+
+impl Store {
+    /// The next rows in the open ranges, in key order. Fewer than `limit` means there are no more, unless bytes ran out.
+    pub async fn rows_in_ranges(&self, worker: &str, source: &Source, depth: Depth, limit: i64) -> Result<Vec<Found>> {
+        let definition = &source.definition;
+        let hot = if depth == Depth::Hot { "and g.hot" } else { "" };
+        let sql = quote::fill(
+            include_str!("sql/read_ranges.sql"),
+            &[
+                ("columns", &quote::text_columns(definition)),
+                ("table", &quote::table(definition)),
+                ("id", &quote::identifier(&definition.id.column)),
+                ("id_type", definition.id.id_type.sql_name()),
+                ("hot", hot),
+            ],
+        );
+        let statement = self.statement(&sql).await.context(format!("source {}", source.name()))?;
+        let params: [&(dyn ToSql + Sync); 3] = [&worker, &source.name(), &limit];
+        let stream = self.client.query_raw(&statement, params).await?;
+        let mut stream = std::pin::pin!(stream);
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = stream.try_next().await.context(format!("reading {}", source.name()))? {
+            let range = Range { lo: row.try_get(0)?, hi: row.try_get(1)? };
+            let row = text_row(&row, 2)?;
+            bytes += row.size();
+            found.push(Found { range, row });
+            if bytes > BATCH_BYTES {
+                break; // What is left stays in its range and is read next.
+            }
+        }
+        Ok(found)
+    }
+
+    /// A stretch of the source in key order, after `after` if given.
+    pub async fn rows_in_span(&self, source: &Source, span: &Span, after: Option<&str>, limit: i64) -> Result<Vec<Row>> {
+        let definition = &source.definition;
+        let id = quote::identifier(&definition.id.column);
+        let id_type = definition.id.id_type.sql_name();
+        let beyond = |op: &str, key: &str| format!("t.{id} {op}{}::{id_type}", quote::literal(key));
+        let bound = |op: &str, bound: &Option<Bound>| -> Result<String> {
+            match (bound, &definition.order) {
+                (None, _) => Ok("true".to_owned()),
+                (Some(Bound::Key(key)), _) => Ok(beyond(op, key)),
+                (Some(Bound::Time(time)), Some(order)) => {
+                    let column = format!("t.{}", quote::identifier(&order.column));
+                    let zone = order.zone.to_string();
+                    let at = match order.order_type {
+                        crate::core::definition::OrderType::Timestamptz => column,
+                        crate::core::definition::OrderType::Timestamp => {
+                            format!("({column} at time zone{})", quote::literal(&zone))
+                        }
+                    };
+                    Ok(format!("{at} {op}{}::timestamptz", quote::literal(time)))
+                }
+                (Some(Bound::Time(_)), None) => {
+                    Err(Error::config(format!("source {} has no order column; give keys, not times", source.name())))
+                }
+            }
+        };
+        let sql = quote::fill(
+            include_str!("sql/read_span.sql"),
+            &[
+                ("columns", &quote::text_columns(definition)),
+                ("table", &quote::table(definition)),
+                ("id", &id),
+                ("after", &after.map_or_else(|| "true".to_owned(), |key| beyond(">", key))),
+                ("from", &bound(">=", &span.from)?),
+                ("to", &bound("<=", &span.to)?),
+            ],
+        );
+        let rows = self.client.query(&sql, &[&limit]).await.context(format!("reading {}", source.name()))?;
+        rows.iter().map(|row| text_row(row, 0)).collect()
+    }
+}
+
+/// One end of a stretch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    Key(String),
+    Time(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Span {
+    pub from: Option<Bound>,
+    pub to: Option<Bound>,
+}
+
+/// What a snapshot covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Every transaction below it has ended; what is not visible here was written at or above it.
+    pub xmin: u64,
+    pub next: u64,
+    pub system_identifier: String,
+    pub lsn: Option<Lsn>,
+}
+
+/// One frontier pass: a REPEATABLE READ snapshot and a portal over what it selects.
+pub struct FrontierRead<'a> {
+    transaction: Transaction<'a>,
+    portal: Portal,
+    pub snapshot: Snapshot,
+    /// Whether everything is compared, because no frontier could be used.
+    pub full: bool,
+}
+
+impl Store {
+    pub async fn frontier(&self, worker: &str, source: &str) -> Result<Option<(u64, String)>> {
+        let row = self.optional(include_str!("sql/frontier.sql"), &[&worker, &source]).await?;
+        row.map(|row| Ok((parse_xid(row.try_get(0)?)?, row.try_get(1)?))).transpose()
+    }
+
+    /// Opens a pass over every row not older than the recorded frontier.
+    pub async fn read_frontier(&mut self, worker: &str, source: &Source) -> Result<FrontierRead<'_>> {
+        let known = self.frontier(worker, source.name()).await?;
+        let transaction =
+            self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
+        // The snapshot is taken by this statement and holds for all that follow.
+        let row = transaction.query_one(include_str!("sql/snapshot.sql"), &[]).await.context("taking a snapshot")?;
+        if row.try_get::<_, bool>("recovering")? {
+            return Err(Error::new(Kind::Catalogue, "this is a standby; its snapshot cannot certify anything, connect to the primary"));
+        }
+        let snapshot = Snapshot {
+            xmin: parse_xid(row.try_get("xmin")?)?,
+            next: parse_xid(row.try_get("xmax")?)?,
+            system_identifier: row.try_get("system_identifier")?,
+            lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
+        };
+        let usable = known.filter(|(f, system)| crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier));
+        let predicate = match &usable {
+            Some((f, _)) => format!("age(t.xmin) <= age('{f}'::xid8::xid)"),
+            None => "true".to_owned(),
+        };
+        let definition = &source.definition;
+        let sql = quote::fill(
+            include_str!("sql/read_frontier.sql"),
+            &[
+                ("columns", &quote::text_columns(definition)),
+                ("table", &quote::table(definition)),
+                ("frontier", &predicate),
+                ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
+            ],
+        );
+        let portal = transaction.bind(&sql, &[]).await.context(format!("reading {}", source.name()))?;
+        Ok(FrontierRead { transaction, portal, snapshot, full: usable.is_none() })
+    }
+
+    /// Moves the frontier after everything below it was handed off.
+    pub async fn advance_frontier(&self, lease: &Lease, source: &str, snapshot: &Snapshot) -> Result<()> {
+        let frontier = snapshot.xmin.to_string();
+        let lsn = snapshot.lsn.map(to_pg);
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&lease.worker, &lease.owner, &lease.term, &source, &frontier, &snapshot.system_identifier, &lsn];
+        self.one(include_str!("sql/frontier_advance.sql"), &params).await?;
+        Ok(())
+    }
+}
+
+impl FrontierRead<'_> {
+    /// The next rows; none when the pass is over.
+    pub async fn next(&self, limit: i32) -> Result<Vec<Row>> {
+        let rows = self.transaction.query_portal(&self.portal, limit).await?;
+        rows.iter().map(|row| text_row(row, 0)).collect()
+    }
+
+    pub async fn close(self) -> Result<()> {
+        Ok(self.transaction.rollback().await?)
+    }
+}
+
+fn text_row(row: &tokio_postgres::Row, skip: usize) -> Result<Row> {
+    let text = |i| Ok(row.try_get::<_, Option<Text>>(i)?.map(|t| t.0));
+    (skip..row.len()).map(text).collect::<Result<Vec<_>>>().map(Row::new)
+}
+
+fn parse_xid(text: &str) -> Result<u64> {
+    text.parse().map_err(|_| Error::new(Kind::Internal, format!("`{text}` is no transaction id")))
+}

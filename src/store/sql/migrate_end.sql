@@ -1,0 +1,1 @@
+drop table public.gov_schema_version

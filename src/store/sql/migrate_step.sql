@@ -1,0 +1,1 @@
+select checksum from public.gov_schema_version where version = $1

@@ -1,0 +1,5 @@
+begin;
+alter publication {name} set (publish = 'insert');
+alter publication {name} set table
+    {tables};
+commit;

@@ -1,0 +1,3 @@
+create publication {name} for table
+    {tables}
+    with (publish = 'insert');

@@ -1,0 +1,144 @@
+//! What `status` shows, read from views and never from a source table.
+
+use crate::error::{Context, Result};
+use crate::store::Store;
+use crate::store::value::{Instant, from_pg};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub struct Status {
+    pub worker: Option<WorkerStatus>,
+    pub sources: Vec<SourceStatus>,
+    pub stream: Option<StreamStatus>,
+    pub captured_waiting: i64,
+    pub dead_letters: i64,
+    pub dirty_groups: i64,
+    pub open_findings: i64,
+    pub findings: Vec<FindingStatus>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct WorkerStatus {
+    pub owner: Option<String>,
+    pub term: Option<i64>,
+    pub alive: bool,
+    pub mode: Option<String>,
+    pub reason: Option<String>,
+    pub tick_age_seconds: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct SourceStatus {
+    pub source: String,
+    pub watermark_at: Option<String>,
+    pub watermark_id: Option<String>,
+    pub rows_seen: i64,
+    pub signals: i64,
+    pub dead_lettered: i64,
+    pub open_ranges: i64,
+    pub hot_ranges: i64,
+    pub idle_seconds: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct StreamStatus {
+    pub slot: String,
+    pub durable_lsn: Option<String>,
+    pub confirmed_lsn: Option<String>,
+    pub active: bool,
+    pub retained_bytes: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct FindingStatus {
+    pub kind: String,
+    pub severity: String,
+    pub key: String,
+    pub occurrences: i64,
+}
+
+impl Store {
+    pub async fn status(&self, worker: &str, slot: &str) -> Result<Status> {
+        let counts = self.one(include_str!("sql/status_counts.sql"), &[]).await.map_err(|e| match e.code.as_deref() {
+            Some("42P01") => crate::error::Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first"),
+            _ => e,
+        })?;
+        let row = self.optional(include_str!("sql/status_worker.sql"), &[&worker]).await?;
+        let worker_status = row
+            .map(|row| {
+                Ok::<_, crate::error::Error>(WorkerStatus {
+                    owner: row.try_get("lease_owner")?,
+                    term: row.try_get("term")?,
+                    alive: row.try_get::<_, Option<bool>>("alive")?.unwrap_or(false),
+                    mode: row.try_get("mode")?,
+                    reason: row.try_get("mode_reason")?,
+                    tick_age_seconds: row.try_get("tick_age")?,
+                })
+            })
+            .transpose()?;
+        Ok(Status {
+            worker: worker_status,
+            sources: self.source_status(worker).await?,
+            stream: self.stream_status(slot).await?,
+            captured_waiting: counts.try_get("waiting")?,
+            dead_letters: counts.try_get("dead_letters")?,
+            dirty_groups: counts.try_get("dirty_groups")?,
+            open_findings: counts.try_get("open_findings")?,
+            findings: self.open_findings().await?,
+        })
+    }
+
+    async fn source_status(&self, worker: &str) -> Result<Vec<SourceStatus>> {
+        let rows = self.rows(include_str!("sql/status_sources.sql"), &[&worker]).await.context("reading the sources")?;
+        rows.iter()
+            .map(|row| {
+                Ok(SourceStatus {
+                    source: row.try_get("source_name")?,
+                    watermark_at: row.try_get::<_, Option<Instant>>("last_watermark_ts")?.map(|t| t.0.to_string()),
+                    watermark_id: row.try_get("last_watermark_id")?,
+                    rows_seen: row.try_get("events_seen")?,
+                    signals: row.try_get("attempts_written")?,
+                    dead_lettered: row.try_get("dead_lettered")?,
+                    open_ranges: row.try_get::<_, i64>("open_ranges")?.max(0),
+                    hot_ranges: row.try_get::<_, i64>("hot_ranges")?.max(0),
+                    idle_seconds: row.try_get("idle_seconds")?,
+                })
+            })
+            .collect()
+    }
+
+    async fn stream_status(&self, slot: &str) -> Result<Option<StreamStatus>> {
+        let durable = self.stream_position(slot).await?.map(|p| p.durable.to_string());
+        let row = self.optional(include_str!("sql/slot.sql"), &[&slot]).await?;
+        if durable.is_none() && row.is_none() {
+            return Ok(None);
+        }
+        let mut status = StreamStatus { slot: slot.to_owned(), durable_lsn: durable, confirmed_lsn: None, active: false, retained_bytes: None };
+        if let Some(row) = row {
+            status.confirmed_lsn = row.try_get::<_, Option<_>>("confirmed_flush_lsn")?.map(|l| from_pg(l).to_string());
+            status.active = row.try_get("active")?;
+            status.retained_bytes = row.try_get("retained")?;
+        }
+        Ok(Some(status))
+    }
+
+    /// How many signals of each kind the outbox holds. It counts the whole outbox; for the demo and the curious.
+    pub async fn signals_by_kind(&self) -> Result<Vec<(String, i64)>> {
+        let rows = self.rows(include_str!("sql/status_kinds.sql"), &[]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    async fn open_findings(&self) -> Result<Vec<FindingStatus>> {
+        let rows = self.rows(include_str!("sql/findings_open.sql"), &[]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(FindingStatus {
+                    kind: row.try_get(0)?,
+                    severity: row.try_get(1)?,
+                    key: row.try_get(2)?,
+                    occurrences: row.try_get(3)?,
+                })
+            })
+            .collect()
+    }
+}

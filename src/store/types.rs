@@ -1,0 +1,45 @@
+//! Event types: registered, activated, drained.
+
+use crate::error::{Context, Result};
+use crate::store::Store;
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct EventType {
+    pub event_type: String,
+    pub event_stream: String,
+    pub active: bool,
+    /// Captured handoffs that wait for the type's activation.
+    pub waiting: i64,
+}
+
+impl Store {
+    pub async fn event_types(&self) -> Result<Vec<EventType>> {
+        let rows = self.rows(include_str!("sql/types.sql"), &[]).await.context("reading the event types")?;
+        rows.iter()
+            .map(|row| {
+                Ok(EventType {
+                    event_type: row.try_get("event_type")?,
+                    event_stream: row.try_get("event_stream")?,
+                    active: row.try_get("active")?,
+                    waiting: row.try_get("waiting")?,
+                })
+            })
+            .collect()
+    }
+
+    /// True if that changed it.
+    pub async fn set_type_active(&self, event_type: &str, active: bool) -> Result<bool> {
+        Ok(self.one(include_str!("sql/type_set_active.sql"), &[&event_type, &active]).await?.try_get(0)?)
+    }
+
+    /// Moves one chunk of captured handoffs to the outbox; zero when none are left.
+    pub async fn drain(&self, event_type: &str, limit: i32) -> Result<i64> {
+        Ok(self.one(include_str!("sql/drain.sql"), &[&event_type, &limit]).await.context("draining")?.try_get(0)?)
+    }
+
+    /// Active types for which something still waits.
+    pub async fn drainable(&self) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/drainable.sql"), &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
