@@ -160,7 +160,7 @@ impl Rule {
         columns: &Columns<'_>,
     ) -> Result<Self, DefinitionError> {
         let place = format!("rule {}", rule.kind);
-        if !rule.kind.strip_prefix(KIND_PREFIX).is_some_and(|k| !k.is_empty()) {
+        if rule.kind.strip_prefix(KIND_PREFIX).is_none_or(str::is_empty) {
             return Err(columns.invalid(&place, format!("a kind starts with {KIND_PREFIX}")));
         }
         if !STREAMS.contains(&rule.stream.as_str()) {
