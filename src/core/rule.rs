@@ -36,7 +36,14 @@ impl Template {
                 '{' if chars.next_if_eq(&'{').is_some() => literal.push('{'),
                 '}' if chars.next_if_eq(&'}').is_some() => literal.push('}'),
                 '{' => {
-                    let name: String = chars.by_ref().take_while(|&c| c != '}').collect();
+                    let mut name = String::new();
+                    while let Some(c) = chars.next_if(|&c| c != '}') {
+                        name.push(c);
+                    }
+                    if chars.next().is_none() {
+                        let problem = format!("template `{text}` has a `{{` without a `}}`");
+                        return Err(columns.invalid(place, problem));
+                    }
                     if !literal.is_empty() {
                         parts.push(Part::Text(std::mem::take(&mut literal)));
                     }
