@@ -82,6 +82,8 @@ impl Relations {
     pub fn deliver(&mut self, change: Change) -> Result<Delivered, Surprise> {
         match change {
             Change::Relation(relation) => {
+                // What was known of the table is out of date, even if the new description is of no use.
+                self.bound.remove(&relation.id);
                 let binding = self.bind(&relation)?;
                 self.bound.insert(relation.id, binding);
                 Ok(Delivered::Nothing)
