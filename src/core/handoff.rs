@@ -166,7 +166,7 @@ impl Source {
         parsed.map(Some).map_err(|_| format!("the order column is no {order_type:?}").to_lowercase())
     }
 
-    /// Maps a row to its handoffs: every rule that matches fires.
+    /// Maps a row to its handoffs: every rule that matches fires, once per kind.
     #[must_use]
     pub fn map(&self, row: &Row) -> Mapped {
         if self.exclude.iter().any(|test| test.passes(row)) {
@@ -189,8 +189,13 @@ impl Source {
             Err(detail) => return refuse("malformed_order_key", detail),
         };
         let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
-        let handoffs: Vec<_> =
-            self.rules.iter().filter(|rule| rule.matches(row)).map(|rule| facts.handoff(rule)).collect();
+        let mut handoffs: Vec<Handoff> = Vec::new();
+        for rule in self.rules.iter().filter(|rule| rule.matches(row)) {
+            // A row yields one signal per kind; of two rules of one kind the first speaks.
+            if handoffs.iter().all(|h| h.rule.kind != rule.face.kind) {
+                handoffs.push(facts.handoff(rule));
+            }
+        }
         if let Some(blank) =
             handoffs.iter().find(|h| h.object_ref.trim().is_empty() || h.object_type.trim().is_empty())
         {
