@@ -92,6 +92,10 @@ impl Source {
         if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
             return Err(columns.invalid("columns", format!("column {} is listed twice", twice[0])));
         }
+        if definition.trust.producers.is_some() && definition.source_system.is_none() {
+            let problem = "a list of producers needs `source_system`, or every row would be untrusted";
+            return Err(columns.invalid("trust", problem.to_owned()));
+        }
         let named =
             |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
         let order = match &definition.order {
