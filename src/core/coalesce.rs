@@ -71,3 +71,6 @@ impl GroupMark {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -303,3 +303,6 @@ impl Facts<'_> {
         rule.scope.as_ref().map(|scope| self.dims(scope))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,7 +50,9 @@ impl Template {
                     parts.push(Part::Column(columns.position(&name, place)?));
                 }
                 '}' => {
-                    return Err(columns.invalid(place, format!("template `{text}` has a `}}` without a `{{`")));
+                    return Err(
+                        columns.invalid(place, format!("template `{text}` has a `}}` without a `{{`"))
+                    );
                 }
                 c => literal.push(c),
             }
@@ -237,3 +239,6 @@ impl Columns<'_> {
         DefinitionError::Invalid { source_name: self.0.name.clone(), place: place.to_owned(), problem }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,3 +139,6 @@ impl Relations {
         Ok(Delivered::NotABirth { table: binding.table.clone(), action })
     }
 }
+
+#[cfg(test)]
+mod tests;
