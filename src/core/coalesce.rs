@@ -36,12 +36,14 @@ pub fn coalesce(mut signals: Vec<Handoff>) -> Batch {
         if signal.standing != Standing::Normal {
             continue;
         }
-        groups.entry(signal.group.as_str().to_owned()).and_modify(|mark| mark.absorb(signal)).or_insert_with(|| GroupMark {
-            dims: signal.dims.clone(),
-            latest: signal.occurred_at,
-            reason: signal.rule.kind.clone(),
-            changes: 1,
-        });
+        groups.entry(signal.group.as_str().to_owned()).and_modify(|mark| mark.absorb(signal)).or_insert_with(
+            || GroupMark {
+                dims: signal.dims.clone(),
+                latest: signal.occurred_at,
+                reason: signal.rule.kind.clone(),
+                changes: 1,
+            },
+        );
         if signal.rule.grain == Grain::Object {
             let latest = objects.entry(&signal.canonical_address).or_insert(i);
             if signal.occurred_at >= signals[*latest].occurred_at {
@@ -69,3 +71,6 @@ impl GroupMark {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

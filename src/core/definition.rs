@@ -195,3 +195,6 @@ fn utc() -> Zone {
 fn batch_size() -> u32 {
     5_000
 }
+
+#[cfg(test)]
+mod tests;

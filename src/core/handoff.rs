@@ -84,14 +84,20 @@ impl Source {
             return Err(columns.invalid("name", "a source has a name of 1 to 200 bytes".to_owned()));
         }
         if definition.batch_size == 0 || definition.batch_size > 50_000 {
-            return Err(columns.invalid("batch_size", format!("{} is not between 1 and 50000", definition.batch_size)));
+            return Err(columns
+                .invalid("batch_size", format!("{} is not between 1 and 50000", definition.batch_size)));
         }
         let mut sorted = definition.columns.clone();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
             return Err(columns.invalid("columns", format!("column {} is listed twice", twice[0])));
         }
-        let named = |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
+        if definition.trust.producers.is_some() && definition.source_system.is_none() {
+            let problem = "a list of producers needs `source_system`, or every row would be untrusted";
+            return Err(columns.invalid("trust", problem.to_owned()));
+        }
+        let named =
+            |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
         let order = match &definition.order {
             Some(o) => Some((columns.position(&o.column, "order")?, o.order_type, o.zone)),
             None => None,
@@ -109,11 +115,23 @@ impl Source {
             identity: Identity::new(&definition.name, definition.id.id_type),
             id: columns.position(&definition.id.column, "id")?,
             order,
-            address: definition.address.iter().map(|t| columns.template(t, "address")).collect::<Result<_, _>>()?,
+            address: definition
+                .address
+                .iter()
+                .map(|t| columns.template(t, "address"))
+                .collect::<Result<_, _>>()?,
             source_system: named(&definition.source_system, "source_system")?,
             actor_ref: named(&definition.actor_ref, "actor_ref")?,
-            exclude: definition.exclude.iter().map(|t| columns.test(t, "exclude")).collect::<Result<_, _>>()?,
-            rules: definition.rules.iter().map(|r| Rule::compile(r, &definition, &columns)).collect::<Result<_, _>>()?,
+            exclude: definition
+                .exclude
+                .iter()
+                .map(|t| columns.test(t, "exclude"))
+                .collect::<Result<_, _>>()?,
+            rules: definition
+                .rules
+                .iter()
+                .map(|r| Rule::compile(r, &definition, &columns))
+                .collect::<Result<_, _>>()?,
             unmapped: Arc::new(unmapped),
             definition,
         })
@@ -152,7 +170,7 @@ impl Source {
         parsed.map(Some).map_err(|_| format!("the order column is no {order_type:?}").to_lowercase())
     }
 
-    /// Maps a row to its handoffs: every rule that matches fires.
+    /// Maps a row to its handoffs: every rule that matches fires, once per kind.
     #[must_use]
     pub fn map(&self, row: &Row) -> Mapped {
         if self.exclude.iter().any(|test| test.passes(row)) {
@@ -160,7 +178,12 @@ impl Source {
         }
         let key = self.key(row);
         let refuse = |code, detail: String| {
-            Mapped::Refused(Refusal { subject: self.identity.subject(key), source_key: key.to_owned(), code, detail })
+            Mapped::Refused(Refusal {
+                subject: self.identity.subject(key),
+                source_key: key.to_owned(),
+                code,
+                detail,
+            })
         };
         if Key::parse(self.id_type(), key).is_none() {
             return refuse("malformed_key", format!("the key is no {}", self.id_type().sql_name()));
@@ -170,11 +193,26 @@ impl Source {
             Err(detail) => return refuse("malformed_order_key", detail),
         };
         let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
-        let handoffs: Vec<_> = self.rules.iter().filter(|rule| rule.matches(row)).map(|rule| facts.handoff(rule)).collect();
-        if let Some(blank) = handoffs.iter().find(|h| h.object_ref.trim().is_empty() || h.object_type.trim().is_empty()) {
-            return refuse("blank_reference", format!("{} gives a blank object type or reference", blank.rule.kind));
+        let mut handoffs: Vec<Handoff> = Vec::new();
+        for rule in self.rules.iter().filter(|rule| rule.matches(row)) {
+            // A row yields one signal per kind; of two rules of one kind the first speaks.
+            if handoffs.iter().all(|h| h.rule.kind != rule.face.kind) {
+                handoffs.push(facts.handoff(rule));
+            }
         }
-        if handoffs.is_empty() { Mapped::Handoffs(vec![facts.unmapped()]) } else { Mapped::Handoffs(handoffs) }
+        if let Some(blank) =
+            handoffs.iter().find(|h| h.object_ref.trim().is_empty() || h.object_type.trim().is_empty())
+        {
+            return refuse(
+                "blank_reference",
+                format!("{} gives a blank object type or reference", blank.rule.kind),
+            );
+        }
+        if handoffs.is_empty() {
+            Mapped::Handoffs(vec![facts.unmapped()])
+        } else {
+            Mapped::Handoffs(handoffs)
+        }
     }
 }
 
@@ -191,7 +229,14 @@ impl Facts<'_> {
     fn handoff(&self, rule: &Rule) -> Handoff {
         let dims = self.dims(&rule.group);
         let object_ref = rule.object_ref.render(self.row);
-        self.build(Arc::clone(&rule.face), self.standing(), rule.object_type.render(self.row), object_ref, dims, self.scope(rule))
+        self.build(
+            Arc::clone(&rule.face),
+            self.standing(),
+            rule.object_type.render(self.row),
+            object_ref,
+            dims,
+            self.scope(rule),
+        )
     }
 
     fn unmapped(&self) -> Handoff {
@@ -229,7 +274,12 @@ impl Facts<'_> {
     }
 
     fn address(&self, object_ref: &str) -> String {
-        let own = self.source.address.iter().filter_map(|t| t.render_present(self.row)).find(|a| !a.trim().is_empty());
+        let own = self
+            .source
+            .address
+            .iter()
+            .filter_map(|t| t.render_present(self.row))
+            .find(|a| !a.trim().is_empty());
         own.unwrap_or_else(|| object_ref.to_owned())
     }
 
@@ -253,3 +303,6 @@ impl Facts<'_> {
         rule.scope.as_ref().map(|scope| self.dims(scope))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,7 +65,8 @@ impl Identity {
                 Err(_) => self.with_prefix(leading(key.as_bytes()), h1, h2),
             },
             IdType::Uuid => {
-                let bytes = Uuid::parse_str(key).map_or_else(|_| leading(key.as_bytes()), |u| leading(u.as_bytes()));
+                let bytes =
+                    Uuid::parse_str(key).map_or_else(|_| leading(key.as_bytes()), |u| leading(u.as_bytes()));
                 self.with_prefix(bytes, h1, h2)
             }
             IdType::Text => self.with_prefix(leading(key.as_bytes()), h1, h2),
@@ -115,7 +116,11 @@ mod tests {
 
     #[test]
     fn it_is_a_version_8_uuid_of_the_standard_variant() {
-        for (id_type, key) in [(IdType::Int4, "42"), (IdType::Uuid, "8c04f5f7-0000-4000-8000-000000000001"), (IdType::Text, "x")] {
+        for (id_type, key) in [
+            (IdType::Int4, "42"),
+            (IdType::Uuid, "8c04f5f7-0000-4000-8000-000000000001"),
+            (IdType::Text, "x"),
+        ] {
             let id = Identity::new("birth_registry", id_type).subject(key);
             assert_eq!(id.get_version_num(), 8, "{id}");
             assert_eq!(id.get_variant(), uuid::Variant::RFC4122, "{id}");

@@ -14,6 +14,8 @@ pub mod pgoutput;
 pub mod retry;
 pub mod row;
 pub mod rule;
+#[cfg(test)]
+mod samples;
 pub mod time;
 pub mod transaction;
 pub mod watermark;

@@ -272,4 +272,6 @@ impl Reader {
 }
 
 #[cfg(test)]
+pub(crate) mod encode;
+#[cfg(test)]
 mod tests;

@@ -8,7 +8,9 @@ use thiserror::Error;
 /// Why a definition cannot be used. Each message names the source and the rule or column at fault.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum DefinitionError {
-    #[error("source {source_name}: {place} names column {column}, which is not among its columns; add it to `columns` or correct the name")]
+    #[error(
+        "source {source_name}: {place} names column {column}, which is not among its columns; add it to `columns` or correct the name"
+    )]
     UnknownColumn { source_name: String, place: String, column: String },
     #[error("source {source_name}: {place}: {problem}")]
     Invalid { source_name: String, place: String, problem: String },
@@ -34,13 +36,24 @@ impl Template {
                 '{' if chars.next_if_eq(&'{').is_some() => literal.push('{'),
                 '}' if chars.next_if_eq(&'}').is_some() => literal.push('}'),
                 '{' => {
-                    let name: String = chars.by_ref().take_while(|&c| c != '}').collect();
+                    let mut name = String::new();
+                    while let Some(c) = chars.next_if(|&c| c != '}') {
+                        name.push(c);
+                    }
+                    if chars.next().is_none() {
+                        let problem = format!("template `{text}` has a `{{` without a `}}`");
+                        return Err(columns.invalid(place, problem));
+                    }
                     if !literal.is_empty() {
                         parts.push(Part::Text(std::mem::take(&mut literal)));
                     }
                     parts.push(Part::Column(columns.position(&name, place)?));
                 }
-                '}' => return Err(columns.invalid(place, format!("template `{text}` has a `}}` without a `{{`"))),
+                '}' => {
+                    return Err(
+                        columns.invalid(place, format!("template `{text}` has a `}}` without a `{{`"))
+                    );
+                }
                 c => literal.push(c),
             }
         }
@@ -99,7 +112,10 @@ impl Test {
             (None, None, Some(present), None) => Form::Present(present),
             (None, None, None, Some(prefix)) => Form::Prefix(prefix.clone()),
             _ => {
-                let problem = format!("the test on {} needs exactly one of equals, one_of, present, prefix", test.column);
+                let problem = format!(
+                    "the test on {} needs exactly one of equals, one_of, present, prefix",
+                    test.column
+                );
                 return Err(columns.invalid(place, problem));
             }
         };
@@ -147,22 +163,32 @@ const SEVERITIES: [&str; 3] = ["info", "warning", "critical"];
 pub const KIND_PREFIX: &str = "governance.handoff.";
 
 impl Rule {
-    pub fn compile(rule: &RuleDefinition, source: &SourceDefinition, columns: &Columns<'_>) -> Result<Self, DefinitionError> {
+    pub fn compile(
+        rule: &RuleDefinition,
+        source: &SourceDefinition,
+        columns: &Columns<'_>,
+    ) -> Result<Self, DefinitionError> {
         let place = format!("rule {}", rule.kind);
-        if !rule.kind.strip_prefix(KIND_PREFIX).is_some_and(|k| !k.is_empty()) {
+        if rule.kind.strip_prefix(KIND_PREFIX).is_none_or(str::is_empty) {
             return Err(columns.invalid(&place, format!("a kind starts with {KIND_PREFIX}")));
         }
         if !STREAMS.contains(&rule.stream.as_str()) {
-            return Err(columns.invalid(&place, format!("stream {} is none of {}", rule.stream, STREAMS.join(", "))));
+            return Err(
+                columns.invalid(&place, format!("stream {} is none of {}", rule.stream, STREAMS.join(", ")))
+            );
         }
         if let Some(severity) = rule.severity.as_deref().filter(|s| !SEVERITIES.contains(s)) {
-            return Err(columns.invalid(&place, format!("severity {severity} is none of {}", SEVERITIES.join(", "))));
+            return Err(
+                columns.invalid(&place, format!("severity {severity} is none of {}", SEVERITIES.join(", ")))
+            );
         }
         if rule.group.is_empty() {
             return Err(columns.invalid(&place, "a group needs at least one dimension".to_owned()));
         }
         let dims = |dims: &[(String, String)]| {
-            dims.iter().map(|(name, t)| Ok((name.clone(), Template::parse(t, columns, &place)?))).collect::<Result<Vec<_>, _>>()
+            dims.iter()
+                .map(|(name, t)| Ok((name.clone(), Template::parse(t, columns, &place)?)))
+                .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self {
             face: Arc::new(RuleFace {
@@ -213,3 +239,6 @@ impl Columns<'_> {
         DefinitionError::Invalid { source_name: self.0.name.clone(), place: place.to_owned(), problem }
     }
 }
+
+#[cfg(test)]
+mod tests;

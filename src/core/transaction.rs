@@ -13,13 +13,19 @@ use thiserror::Error;
 /// Something in the stream that the registered sources do not account for.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Surprise {
-    #[error("the publication carries {0}, which is no registered source; register it or take it out of the publication")]
+    #[error(
+        "the publication carries {0}, which is no registered source; register it or take it out of the publication"
+    )]
     UnknownRelation(String),
     #[error("a change names relation {0}, which the server did not describe")]
     UndescribedRelation(u32),
-    #[error("{table} is published without column {column}, which the source definition reads; was it dropped, renamed or left out of the column list?")]
+    #[error(
+        "{table} is published without column {column}, which the source definition reads; was it dropped, renamed or left out of the column list?"
+    )]
     MissingColumn { table: String, column: String },
-    #[error("{table} publishes column {column}, which the source definition does not read; narrow the publication's column list")]
+    #[error(
+        "{table} publishes column {column}, which the source definition does not read; narrow the publication's column list"
+    )]
     ExtraColumn { table: String, column: String },
     #[error("{0} delivered a value that is not text")]
     NotText(String),
@@ -44,7 +50,10 @@ pub enum Delivered {
     /// Nothing to hand off: a description of a table or type.
     Nothing,
     /// A published truncation, update or delete: no birth, but worth a finding.
-    NotABirth { table: String, action: &'static str },
+    NotABirth {
+        table: String,
+        action: &'static str,
+    },
 }
 
 /// Knows the tables that the server has described on this connection.
@@ -73,6 +82,8 @@ impl Relations {
     pub fn deliver(&mut self, change: Change) -> Result<Delivered, Surprise> {
         match change {
             Change::Relation(relation) => {
+                // What was known of the table is out of date, even if the new description is of no use.
+                self.bound.remove(&relation.id);
                 let binding = self.bind(&relation)?;
                 self.bound.insert(relation.id, binding);
                 Ok(Delivered::Nothing)
@@ -84,7 +95,9 @@ impl Relations {
                 // One finding names one table; the others of the same statement are described in its context.
                 relations.first().map_or(Ok(Delivered::Nothing), |&first| self.not_a_birth(first, "truncate"))
             }
-            Change::Type | Change::Origin | Change::Begin | Change::Commit | Change::Message => Ok(Delivered::Nothing),
+            Change::Type | Change::Origin | Change::Begin | Change::Commit | Change::Message => {
+                Ok(Delivered::Nothing)
+            }
         }
     }
 
@@ -99,10 +112,11 @@ impl Relations {
             return Err(Surprise::ExtraColumn { table, column: extra.name.clone() });
         }
         let place = |column: &String| {
-            relation.columns.iter().position(|c| c.name == *column).ok_or_else(|| Surprise::MissingColumn {
-                table: table.clone(),
-                column: column.clone(),
-            })
+            relation
+                .columns
+                .iter()
+                .position(|c| c.name == *column)
+                .ok_or_else(|| Surprise::MissingColumn { table: table.clone(), column: column.clone() })
         };
         let places = columns.iter().map(place).collect::<Result<_, _>>()?;
         Ok(Binding { source: source.name().into(), table, places })
@@ -125,3 +139,6 @@ impl Relations {
         Ok(Delivered::NotABirth { table: binding.table.clone(), action })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,9 +96,11 @@ fn local_time_is_read_in_its_zone() {
 }
 
 #[test]
-fn an_ambiguous_local_time_is_the_earlier_instant() {
+fn an_ambiguous_local_time_is_the_later_instant_as_in_postgresql() {
     let berlin = Zone::Named(Tz::Europe__Berlin);
-    assert_eq!(at("2026-10-25 02:30:00", berlin), "2026-10-25T00:30:00.000000Z");
+    assert_eq!(at("2026-10-25 01:59:59", berlin), "2026-10-24T23:59:59.000000Z");
+    assert_eq!(at("2026-10-25 02:00:00", berlin), "2026-10-25T01:00:00.000000Z");
+    assert_eq!(at("2026-10-25 02:30:00", berlin), "2026-10-25T01:30:00.000000Z");
     assert_eq!(at("2026-10-25 03:00:00", berlin), "2026-10-25T02:00:00.000000Z");
 }
 

@@ -4,7 +4,7 @@
 //! taken matters little; that it is always the same one matters, because the stream, the poll and a repair a
 //! year later have to give one row one instant. So:
 //!
-//! - ambiguous: the earlier instant. (PostgreSQL's own `at time zone` takes the later: never mix the two.)
+//! - ambiguous: the later instant, as PostgreSQL's own `at time zone` takes it, so that SQL and we agree.
 //! - non-existent: shifted forward by the gap, that is, read with the offset from before it.
 
 use super::{MICROS_PER_SECOND, UNIX_TO_PG_MICROS, text};
@@ -50,8 +50,8 @@ fn seconds_east(zone: Tz, local: &NaiveDateTime) -> i32 {
     let east = |offset: chrono_tz::TzOffset| offset.fix().local_minus_utc();
     match zone.offset_from_local_datetime(local) {
         MappedLocalTime::Single(offset) => east(offset),
-        // The further east, the earlier the instant.
-        MappedLocalTime::Ambiguous(one, other) => east(one).max(east(other)),
+        // The further west, the later the instant.
+        MappedLocalTime::Ambiguous(one, other) => east(one).min(east(other)),
         MappedLocalTime::None => {
             GapInfo::new(local, &zone).and_then(|gap| gap.begin).map_or(0, |(_, before)| east(before))
         }
