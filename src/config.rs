@@ -198,6 +198,13 @@ impl Layer {
     }
 }
 
+/// Where a test wants this process killed; debug builds only.
+#[cfg(debug_assertions)]
+#[must_use]
+pub fn failpoint() -> Option<String> {
+    std::env::var("GOV_HANDOFF_FAILPOINT").ok()
+}
+
 fn read_file(path: &Path) -> Result<Layer> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::config(format!("cannot read the configuration file {}: {e}", path.display())))?;

@@ -1,3 +1,13 @@
-//! The command line of gov-handoff.
+//! The command line of gov-handoff: one exit code, one place that prints an error.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match gov_handoff::cli::run() {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("gov-handoff: {e}");
+            ExitCode::from(e.kind.exit_code())
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
 
 pub mod coalesce;
+pub mod continuity;
 pub mod definition;
 pub mod frontier;
 pub mod gap;

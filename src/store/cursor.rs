@@ -1,5 +1,6 @@
 //! Registered sources, and the state each is read with.
 
+use crate::core::continuity::Position;
 use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
@@ -8,14 +9,6 @@ use crate::store::Store;
 use crate::store::lease::Lease;
 use crate::store::value::{Instant, from_pg, to_pg};
 use std::sync::Arc;
-
-/// What of a slot is durable, and on which server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamPosition {
-    pub system_identifier: String,
-    pub timeline: i32,
-    pub durable: Lsn,
-}
 
 impl Store {
     /// The registered sources, ready to map rows.
@@ -46,10 +39,10 @@ impl Store {
         Ok(self.one(include_str!("sql/source_remove.sql"), &[&worker, &name]).await?.try_get(0)?)
     }
 
-    pub async fn stream_position(&self, slot: &str) -> Result<Option<StreamPosition>> {
+    pub async fn stream_position(&self, slot: &str) -> Result<Option<Position>> {
         let row = self.optional(include_str!("sql/stream_position.sql"), &[&slot]).await?;
         row.map(|row| {
-            Ok(StreamPosition {
+            Ok(Position {
                 system_identifier: row.try_get(0)?,
                 timeline: row.try_get(1)?,
                 durable: from_pg(row.try_get(2)?),
@@ -59,7 +52,7 @@ impl Store {
     }
 
     /// Binds the slot to a server and a starting position.
-    pub async fn bind_stream(&self, lease: &Lease, slot: &str, at: &StreamPosition) -> Result<()> {
+    pub async fn bind_stream(&self, lease: &Lease, slot: &str, at: &Position) -> Result<()> {
         let lsn = to_pg(at.durable);
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &slot, &at.system_identifier, &at.timeline, &lsn];
@@ -85,6 +78,11 @@ impl Store {
 
     pub async fn hot_ranges(&self, worker: &str, source: &str) -> Result<i64> {
         Ok(self.one(include_str!("sql/hot_ranges.sql"), &[&worker, &source]).await?.try_get(0)?)
+    }
+
+    /// Where the server's log ends now.
+    pub async fn current_lsn(&self) -> Result<Lsn> {
+        Ok(from_pg(self.one(include_str!("sql/current_lsn.sql"), &[]).await?.try_get(0)?))
     }
 
     /// Who may still fill a hole in `table`, and when that was asked.

@@ -165,20 +165,24 @@ impl Store {
 
     /// Counts only in tables that would go: those we created.
     async fn loss(&self, created: &[String]) -> Result<Loss> {
-        let mut loss = Loss::default();
-        for (table, filter, slot) in [
-            ("event_outbox", "event_domain = 'governance'", &mut loss.signals),
-            ("event_pending", "event_domain = 'governance'", &mut loss.captured),
-            ("iu_route_dead_letter", "event_domain = 'governance'", &mut loss.dead_letters),
-            ("birth_registry", "true", &mut loss.source_rows),
-            ("registry_changelog", "source_system is distinct from 'gov-handoff'", &mut loss.source_rows),
-        ] {
-            if created.iter().any(|c| c == table) {
-                let sql = quote::fill(include_str!("sql/migrate_loss.sql"), &[("table", &quote::identifier(table)), ("filter", filter)]);
-                *slot += self.client.query_one(&sql, &[]).await?.try_get::<_, i64>(0)?;
-            }
+        let governance = "event_domain = 'governance'";
+        Ok(Loss {
+            signals: self.count_created(created, "event_outbox", governance).await?,
+            captured: self.count_created(created, "event_pending", governance).await?,
+            dead_letters: self.count_created(created, "iu_route_dead_letter", governance).await?,
+            source_rows: self.count_created(created, "birth_registry", "true").await?
+                + self.count_created(created, "registry_changelog", "source_system is distinct from 'gov-handoff'").await?,
+        })
+    }
+
+    async fn count_created(&self, created: &[String], table: &str, filter: &str) -> Result<i64> {
+        if !created.iter().any(|c| c == table) {
+            return Ok(0);
         }
-        Ok(loss)
+        let places = [("table", quote::identifier(table)), ("filter", filter.to_owned())];
+        let places: Vec<_> = places.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let sql = quote::fill(include_str!("sql/migrate_loss.sql"), &places);
+        Ok(self.client.query_one(&sql, &[]).await?.try_get(0)?)
     }
 }
 

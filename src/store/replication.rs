@@ -127,6 +127,11 @@ impl Store {
             _ => e.context(format!("creating publication {name}")),
         })
     }
+
+    pub async fn drop_publication(&self, name: &str) -> Result<()> {
+        let sql = quote::fill(include_str!("sql/publication_drop.sql"), &[("name", &quote::identifier(name))]);
+        self.client.batch_execute(&sql).await.map_err(Error::from).context(format!("dropping publication {name}"))
+    }
 }
 
 fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option<String> {

@@ -31,6 +31,13 @@ pub enum Depth {
 }
 
 impl Store {
+    /// From now on no statement of this session may take longer.
+    pub async fn bound_reads(&self, timeout: std::time::Duration) -> Result<()> {
+        let millis = timeout.as_millis().to_string();
+        self.one(include_str!("sql/statement_timeout.sql"), &[&millis]).await?;
+        Ok(())
+    }
+
     /// The next rows in the open ranges, in key order. Fewer than `limit` means there are no more, unless bytes ran out.
     pub async fn rows_in_ranges(&self, worker: &str, source: &Source, depth: Depth, limit: i64) -> Result<Vec<Found>> {
         let definition = &source.definition;

@@ -1,0 +1,224 @@
+//! The shape of the command line, with help that teaches.
+
+use crate::config::Layer;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Hands every row born in a PostgreSQL registry to governance: durably, exactly once, provably without loss.
+///
+/// A first session:
+///
+///   export DATABASE_URL=postgres://user:password@host/database
+///   gov-handoff migrate              create what is missing, load the default sources
+///   gov-handoff types activate --all  let signals out (they are captured until then)
+///   gov-handoff run                  stream where possible, poll where not
+///   gov-handoff status               see how it fares
+///
+/// Exit codes: 0 done, 1 a finding (something was missing, unhealthy or refused), 2 could not run.
+#[derive(Parser)]
+#[command(name = "gov-handoff", version, verbatim_doc_comment, propagate_version = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub settings: Settings,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Args)]
+pub struct Settings {
+    /// Configuration file in TOML [default: ./gov-handoff.toml, if there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the database is; else DATABASE_URL, else the usual PG* variables
+    #[arg(long, global = true, value_name = "URL", hide_default_value = true)]
+    pub database_url: Option<String>,
+    /// Where the replication role connects, if it is another role
+    #[arg(long, global = true, value_name = "URL")]
+    pub replication_url: Option<String>,
+    /// What to log: error, warn, info, debug, or a filter such as `gov_handoff::intake=debug`
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+impl Settings {
+    pub fn layer(&self, command: &Command) -> Layer {
+        let mut layer = Layer {
+            database_url: self.database_url.clone(),
+            replication_url: self.replication_url.clone(),
+            log: self.log.clone(),
+            ..Layer::default()
+        };
+        match command {
+            Command::Run { mode, slot, publication, .. } => {
+                layer.mode.clone_from(mode);
+                layer.slot.clone_from(slot);
+                layer.publication.clone_from(publication);
+            }
+            // A tool that prints its result need not say what it does meanwhile.
+            _ => layer.log = layer.log.or_else(|| Some("warn".to_owned())),
+        }
+        layer
+    }
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Create what is missing in the database, or see, or take back, what was created
+    Migrate(MigrateCommand),
+    /// Load, list and check the sources and their rules
+    #[command(subcommand)]
+    Sources(SourcesCommand),
+    /// List event types, let their signals out or hold them back
+    #[command(subcommand)]
+    Types(TypesCommand),
+    /// Run the daemon
+    Run {
+        /// auto: stream where the slot can be had, else poll; stream: never poll for latency; poll: needs no replication role
+        #[arg(long, value_name = "auto|stream|poll")]
+        mode: Option<String>,
+        /// Handle all that is there, then exit
+        #[arg(long)]
+        once: bool,
+        /// Replication slot [default: gov_handoff_<database>]
+        #[arg(long)]
+        slot: Option<String>,
+        /// Publication [default: gov_handoff]
+        #[arg(long)]
+        publication: Option<String>,
+    },
+    /// Show the worker, its mode and why, each source's progress, what waits and what is wrong
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Hand off a stretch of a source again; what is recorded stays as it is
+    Replay(ReplayCommand),
+    /// Create, drop or print the publication and the slot
+    Replication {
+        #[command(subcommand)]
+        command: ReplicationCommand,
+    },
+    /// Print the settings in force, secrets redacted
+    Config {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Watch it work: a private PostgreSQL, concurrent writers, a lost slot, a verdict
+    Demo(DemoCommand),
+    /// Print a completion script for your shell
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct MigrateCommand {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub action: Option<MigrateAction>,
+}
+
+#[derive(Subcommand)]
+pub enum MigrateAction {
+    /// Which steps are applied
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take back what was created; refuses when that would discard recorded handoffs
+    Revert {
+        /// Discard recorded handoffs and source rows in tables that migrate created
+        #[arg(long)]
+        discard: bool,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum SourcesCommand {
+    /// Register or redefine the sources of a file; without one, the built-in defaults
+    Apply {
+        /// A file such as replication/sources.toml
+        file: Option<PathBuf>,
+        /// Check and say what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// The registered sources
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare the registered sources, or a file's, with the catalogue, and show how each will be read
+    Check {
+        file: Option<PathBuf>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop reading a source; its recorded handoffs stay
+    Remove { name: String },
+}
+
+#[derive(Subcommand)]
+pub enum TypesCommand {
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let the signals of a type out, and drain what was captured
+    Activate(TypeSelection),
+    /// Capture instead of emitting from now on
+    Deactivate(TypeSelection),
+}
+
+#[derive(Args)]
+pub struct TypeSelection {
+    /// Such as governance.handoff.object_born, or just object_born
+    #[arg(required_unless_present = "all")]
+    pub types: Vec<String>,
+    /// Every registered governance type
+    #[arg(long, conflicts_with = "types")]
+    pub all: bool,
+}
+
+#[derive(Args)]
+pub struct ReplayCommand {
+    #[arg(long)]
+    pub source: String,
+    /// A key, or a time such as 2026-11-16 or 2026-11-16T12:00:00Z
+    #[arg(long)]
+    pub from: String,
+    /// The same; the end of the source if not given
+    #[arg(long)]
+    pub to: Option<String>,
+    /// Count what is missing, and record nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum ReplicationCommand {
+    /// Create the publication (column lists, row filters) and then the slot
+    Setup,
+    /// Drop slot and publication
+    Teardown,
+    /// Print the SQL that a DBA can run instead
+    Sql,
+}
+
+#[derive(Args)]
+pub struct DemoCommand {
+    /// How long to write births
+    #[arg(long, default_value_t = 30)]
+    pub seconds: u64,
+    /// Stop writing after this many rows instead
+    #[arg(long)]
+    pub rows: Option<u64>,
+    /// No live view; only what happens and the verdict
+    #[arg(long)]
+    pub plain: bool,
+}

@@ -1,0 +1,18 @@
+//! `config`: what is in force.
+
+use crate::cli::output;
+use crate::config::Config;
+use crate::error::Result;
+use std::process::ExitCode;
+
+pub fn run(config: &Config, json: bool) -> Result<ExitCode> {
+    let pairs = config.pairs();
+    if json {
+        let map: serde_json::Map<_, _> = pairs.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect();
+        output::json(&map)?;
+    } else {
+        let rows: Vec<_> = pairs.into_iter().map(|(k, v)| vec![k.to_owned(), v]).collect();
+        output::table(&["setting", "value"], &rows);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,51 @@
+//! `migrate`: create, see, take back.
+
+use crate::cli::args::{MigrateAction, MigrateCommand};
+use crate::cli::{output, sources};
+use crate::config::Config;
+use crate::error::Result;
+use crate::store::connect;
+use crate::store::migrate::StepReport;
+use std::process::ExitCode;
+
+pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
+    let mut store = connect::open(&config.target, "gov-handoff migrate").await?;
+    match command.action {
+        None => {
+            let steps = store.migrate(command.dry_run).await?;
+            // A fresh database can be run at once: the defaults are loaded where nothing is registered.
+            let loaded = if command.dry_run { vec![] } else { sources::load_defaults(config, &store).await? };
+            if command.json {
+                output::json(&serde_json::json!({ "steps": steps, "sources": loaded, "dry_run": command.dry_run }))?;
+            } else {
+                show(&steps);
+                for name in loaded {
+                    println!("source {name} registered");
+                }
+            }
+        }
+        Some(MigrateAction::Status { json }) => {
+            let steps = store.migration_status().await?;
+            if json { output::json(&steps)? } else { show(&steps) }
+        }
+        Some(MigrateAction::Revert { discard }) => {
+            let steps = store.revert(discard).await?;
+            if steps.is_empty() {
+                println!("nothing to revert");
+            }
+            show(&steps);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(steps: &[StepReport]) {
+    for step in steps {
+        println!("{:04} {:<12} {}", step.version, step.name, step.state);
+        for (word, objects) in [("created", &step.created), ("adopted as it is", &step.adopted)] {
+            if !objects.is_empty() && step.state != "current" {
+                println!("     {word}: {}", objects.join(", "));
+            }
+        }
+    }
+}

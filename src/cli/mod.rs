@@ -1,0 +1,70 @@
+//! Arguments to commands. One file per command, each short; nothing imports this module.
+
+mod args;
+mod config;
+mod demo;
+mod migrate;
+mod output;
+mod replay;
+mod replication;
+mod run;
+mod sources;
+mod status;
+mod types;
+
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use args::{Arguments, Command};
+use clap::{CommandFactory, Parser};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Parses the command line and does what it says. Exit codes: 0 done, 1 a finding, 2 could not run.
+pub fn run() -> Result<ExitCode> {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            let _ = e.print();
+            return Ok(ExitCode::from(if e.use_stderr() { 2 } else { 0 }));
+        }
+    };
+    if let Command::Completions { shell } = arguments.command {
+        clap_complete::generate(shell, &mut Arguments::command(), "gov-handoff", &mut std::io::stdout());
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Two workers: the lanes wait for the server, not for each other.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(Kind::Internal, format!("cannot start the runtime: {e}")))?;
+    runtime.block_on(dispatch(arguments))
+}
+
+async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
+    if let Command::Demo(demo) = arguments.command {
+        return demo::run(demo).await;
+    }
+    let config = Config::load(arguments.settings.layer(&arguments.command), arguments.settings.config.as_deref())?;
+    log_to_stderr(&config)?;
+    match arguments.command {
+        Command::Migrate(command) => migrate::run(&config, command).await,
+        Command::Sources(command) => sources::run(&config, command).await,
+        Command::Types(command) => types::run(&config, command).await,
+        Command::Run { once, .. } => run::run(config, once).await,
+        Command::Status { json } => status::run(&config, json).await,
+        Command::Replay(command) => replay::run(&config, command).await,
+        Command::Replication { command } => replication::run(&config, command).await,
+        Command::Config { json } => config::run(&config, json),
+        Command::Demo(_) | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The transport logs the errors it also returns, in its own words; ours are enough.
+fn log_to_stderr(config: &Config) -> Result<()> {
+    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off", config.log))
+        .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if config.log_json { builder.json().try_init() } else { builder.with_target(false).try_init() };
+    started.map_err(|e| Error::new(Kind::Internal, e.to_string()))
+}

@@ -1,0 +1,51 @@
+//! Tables and JSON for people and scripts.
+
+use crate::error::Result;
+use serde::Serialize;
+
+/// Prints a value as JSON.
+pub fn json(value: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Prints rows under a header, each column as wide as its widest cell.
+pub fn table(header: &[&str], rows: &[Vec<String>]) {
+    let width = |i: usize| {
+        let cells = rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count());
+        cells.chain([header[i].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..header.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded: Vec<_> = cells.iter().zip(&widths).map(|(c, w)| format!("{c:<w$}")).collect();
+        println!("{}", padded.join("  ").trim_end());
+    };
+    line(header.to_vec());
+    for row in rows {
+        line(row.iter().map(String::as_str).collect());
+    }
+}
+
+/// Thousands in groups.
+#[must_use]
+pub fn count(n: i64) -> String {
+    let digits = n.unsigned_abs().to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    if n < 0 { format!("-{out}") } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn counts_are_grouped() {
+        assert_eq!(super::count(1_037_724), "1,037,724");
+        assert_eq!(super::count(-5), "-5");
+        assert_eq!(super::count(999), "999");
+    }
+}

@@ -1,0 +1,95 @@
+//! `replay`: hands a stretch of a source off again. Identity makes it harmless: what is recorded stays as it is.
+
+use crate::cli::args::ReplayCommand;
+use crate::cli::output;
+use crate::config::Config;
+use crate::core::handoff::Source;
+use crate::error::{Error, Kind, Result};
+use crate::intake::{Delivery, Outcome, signal_ids};
+use crate::store::apply::Advance;
+use crate::store::lease::{Claim, Lease};
+use crate::store::rows::{Bound, Span};
+use crate::store::{Store, connect};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Replays have a lease of their own: two of them at once help nobody, and the daemon goes on meanwhile.
+const WORKER: &str = "gov_handoff_replay";
+
+pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
+    let store = connect::open(&config.target, "gov-handoff replay").await?;
+    let sources = store.sources(&config.worker).await?;
+    let Some(source) = sources.iter().find(|s| s.name() == command.source).cloned() else {
+        let known: Vec<_> = sources.iter().map(|s| s.name()).collect();
+        return Err(Error::config(format!("unknown source {}; registered are {}", command.source, known.join(", "))));
+    };
+    let span = Span { from: Some(bound(&source, &command.from)?), to: command.to.as_deref().map(|t| bound(&source, t)).transpose()? };
+    let owner = format!("replay-{}", std::process::id());
+    let lease = match store.claim_lease(WORKER, &owner, Duration::from_secs(60)).await? {
+        Claim::Held(lease) => lease,
+        Claim::Taken(view) => {
+            let by = view.owner.unwrap_or_default();
+            return Err(Error::new(Kind::Refused, format!("another replay is running ({by}); wait for it to end")));
+        }
+    };
+    let replayed = replay(&store, &lease, &source, &span, command.dry_run).await;
+    store.resign_lease(&lease).await?;
+    let (rows, missing, outcome) = replayed?;
+    if command.json {
+        output::json(&json!({
+            "source": source.name(), "rows": rows, "missing": missing, "dry_run": command.dry_run,
+            "emitted": outcome.emitted, "captured": outcome.captured, "refused": outcome.refused,
+        }))?;
+    } else if command.dry_run {
+        println!("{} rows read, {} handoffs missing; nothing was recorded", output::count(rows), output::count(missing));
+    } else {
+        let (e, c, r) = (output::count(outcome.emitted), output::count(outcome.captured), output::count(outcome.refused));
+        println!("{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {r} set aside", output::count(rows), output::count(missing));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn replay(store: &Store, lease: &Lease, source: &Arc<Source>, span: &Span, dry_run: bool) -> Result<(i64, i64, Outcome)> {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("replaying {spinner} {human_pos} rows {per_sec}") {
+        bar.set_style(style);
+    }
+    let delivery = Delivery { store, lease, captured_by: "replay" };
+    let (mut after, mut rows_read, mut missing, mut total) = (None::<String>, 0, 0, Outcome::default());
+    loop {
+        let limit = i64::from(source.definition.batch_size);
+        let rows = store.rows_in_span(source, span, after.as_deref(), limit).await?;
+        let Some(last) = rows.last() else { break };
+        after = Some(source.key(last).to_owned());
+        rows_read += i64::try_from(rows.len()).unwrap_or(0);
+        bar.inc(rows.len().try_into().unwrap_or(0));
+        let ids: Vec<_> = rows.iter().flat_map(|row| signal_ids(source, row)).collect();
+        missing += i64::try_from(store.unrecorded(&ids).await?.len()).unwrap_or(0);
+        if !dry_run {
+            let rows = rows.into_iter().map(|row| (Arc::clone(source), row)).collect();
+            total += delivery.deliver_missing(rows, Advance::Nothing).await?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok((rows_read, missing, total))
+}
+
+/// A key of the source's type, else a time.
+fn bound(source: &Source, text: &str) -> Result<Bound> {
+    if crate::core::watermark::Key::parse(source.id_type(), text).is_some() && !looks_like_time(text) {
+        return Ok(Bound::Key(text.to_owned()));
+    }
+    if looks_like_time(text) {
+        return Ok(Bound::Time(text.to_owned()));
+    }
+    let wanted = source.id_type().sql_name();
+    Err(Error::config(format!("`{text}` is neither a key ({wanted}) nor a time; write for example 1200 or 2026-11-16T12:00:00Z")))
+}
+
+fn looks_like_time(text: &str) -> bool {
+    let date = text.get(..10).unwrap_or(text);
+    chrono::NaiveDate::parse_from_str(date, "%Y-%m-%d").is_ok()
+}

@@ -1,0 +1,140 @@
+//! `sources`: definitions in, out, and against the catalogue.
+
+use crate::cli::args::SourcesCommand;
+use crate::cli::output;
+use crate::config::Config;
+use crate::core::definition::{SourceDefinition, SourceFile};
+use crate::core::handoff::Source;
+use crate::error::{Error, Result};
+use crate::store::catalogue::Strategy;
+use crate::store::{Store, connect};
+use std::path::Path;
+use std::process::ExitCode;
+
+const DEFAULTS: &str = include_str!("../../replication/sources.toml");
+
+pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
+    // What can be said about a file is said before anybody is asked for a connection.
+    match command {
+        SourcesCommand::Apply { file, dry_run } => {
+            let definitions = read(file.as_deref())?;
+            let store = connect::open(&config.target, "gov-handoff sources").await?;
+            apply(config, &store, &definitions, dry_run).await
+        }
+        SourcesCommand::Check { file, json } => {
+            let given = file.as_deref().map(|f| read(Some(f))).transpose()?;
+            let store = connect::open(&config.target, "gov-handoff sources").await?;
+            let definitions = match given {
+                Some(definitions) => definitions,
+                None => store.sources(&config.worker).await?.iter().map(|s| s.definition.clone()).collect(),
+            };
+            check(&store, &definitions, json).await
+        }
+        SourcesCommand::List { json } => {
+            let store = connect::open(&config.target, "gov-handoff sources").await?;
+            list(config, &store, json).await
+        }
+        SourcesCommand::Remove { name } => {
+            let store = connect::open(&config.target, "gov-handoff sources").await?;
+            if store.remove_source(&config.worker, &name).await? {
+                println!("source {name} removed; its recorded handoffs stay");
+                Ok(ExitCode::SUCCESS)
+            } else {
+                Err(Error::new(crate::error::Kind::Refused, format!("no source {name} is registered")))
+            }
+        }
+    }
+}
+
+/// Loads the built-in definitions where none are registered.
+pub async fn load_defaults(config: &Config, store: &Store) -> Result<Vec<String>> {
+    if !store.sources(&config.worker).await?.is_empty() {
+        return Ok(vec![]);
+    }
+    let mut names = Vec::new();
+    for definition in read(None)? {
+        store.check_source(&definition).await?;
+        store.put_source(&config.worker, &definition).await?;
+        names.push(definition.name);
+    }
+    Ok(names)
+}
+
+/// Reads and compiles; a definition that cannot run is refused before the database is touched.
+fn read(file: Option<&Path>) -> Result<Vec<SourceDefinition>> {
+    let (name, text) = match file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Error::config(format!("cannot read {}: {e}", path.display())))?;
+            (path.display().to_string(), text)
+        }
+        None => ("the built-in sources".to_owned(), DEFAULTS.to_owned()),
+    };
+    let parsed: SourceFile = toml::from_str(&text).map_err(|e| {
+        let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
+        let at = line.map_or_else(String::new, |l| format!(" line {l}"));
+        Error::config(format!("{name}{at}: {}", e.message().replace('\n', " ")))
+    })?;
+    let mut tables = std::collections::HashMap::new();
+    for definition in &parsed.sources {
+        Source::compile(definition.clone()).map_err(|e| Error::from(e).context(&name))?;
+        let table = (definition.schema.clone(), definition.table().to_owned());
+        if let Some(other) = tables.insert(table, &definition.name) {
+            return Err(Error::config(format!(
+                "{name}: sources {other} and {} read the same table; give one source all the rules",
+                definition.name
+            )));
+        }
+    }
+    Ok(parsed.sources)
+}
+
+async fn apply(config: &Config, store: &Store, definitions: &[SourceDefinition], dry_run: bool) -> Result<ExitCode> {
+    // All are checked before the first is written: a bad file changes nothing.
+    for definition in definitions {
+        store.check_source(definition).await?;
+    }
+    for definition in definitions {
+        let outcome = if dry_run { "checked".to_owned() } else { store.put_source(&config.worker, definition).await? };
+        println!("source {} {outcome}", definition.name);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> Result<ExitCode> {
+    let (mut rows, mut values, mut sound) = (Vec::new(), Vec::new(), true);
+    for definition in definitions {
+        let (state, how) = match store.check_source(definition).await {
+            Ok(Strategy::Ranges { index }) => ("ok", format!("by the index on {index} with open id ranges")),
+            Ok(Strategy::Frontier { why }) => ("ok", format!("by the transaction frontier ({why})")),
+            Err(e) => {
+                sound = false;
+                ("refused", e.to_string())
+            }
+        };
+        rows.push(vec![definition.name.clone(), state.to_owned(), how.clone()]);
+        values.push(serde_json::json!({ "source": definition.name, "state": state, "reads": how }));
+    }
+    if json { output::json(&values)? } else { output::table(&["source", "state", "read"], &rows) }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+async fn list(config: &Config, store: &Store, json: bool) -> Result<ExitCode> {
+    let sources = store.sources(&config.worker).await?;
+    if json {
+        output::json(&sources.iter().map(|s| &s.definition).collect::<Vec<_>>())?;
+    } else {
+        let row = |s: &std::sync::Arc<Source>| {
+            let d = &s.definition;
+            vec![
+                d.name.clone(),
+                format!("{}.{}", d.schema, d.table()),
+                format!("{} {}", d.id.column, d.id.id_type.sql_name()),
+                d.order.as_ref().map_or_else(|| "-".to_owned(), |o| o.column.clone()),
+                d.rules.len().to_string(),
+            ]
+        };
+        output::table(&["source", "table", "key", "order", "rules"], &sources.iter().map(row).collect::<Vec<_>>());
+    }
+    Ok(ExitCode::SUCCESS)
+}

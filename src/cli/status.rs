@@ -1,0 +1,70 @@
+//! `status`: how it fares. Exit code 1 when something is wrong.
+
+use crate::cli::output;
+use crate::config::Config;
+use crate::error::Result;
+use crate::store::connect;
+use crate::store::status::Status;
+use std::process::ExitCode;
+
+pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
+    let store = connect::open(&config.target, "gov-handoff status").await?;
+    let status = store.status(&config.worker, &config.slot).await?;
+    if json { output::json(&status)? } else { show(&status) }
+    let alive = status.worker.as_ref().is_some_and(|w| w.alive);
+    let healthy = alive && status.dead_letters == 0 && !status.findings.iter().any(|f| f.severity != "info");
+    Ok(ExitCode::from(u8::from(!healthy)))
+}
+
+fn show(status: &Status) {
+    match &status.worker {
+        Some(w) if w.alive => {
+            let owner = w.owner.as_deref().unwrap_or("-");
+            println!("worker    alive, {owner}, term {}, ticked {:.1} s ago", w.term.unwrap_or(0), w.tick_age_seconds);
+            println!("mode      {}", w.mode.as_deref().unwrap_or("starting"));
+            if let Some(reason) = &w.reason {
+                println!("because   {reason}");
+            }
+        }
+        Some(w) => println!("worker    not running, last ticked {:.0} s ago", w.tick_age_seconds),
+        None => println!("worker    has never run"),
+    }
+    if let Some(s) = &status.stream {
+        let state = if s.active { "active" } else { "not active" };
+        let retained = s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
+        println!("slot      {} {state}, durable {}, retains {retained}", s.slot, s.durable_lsn.as_deref().unwrap_or("-"));
+    }
+    println!(
+        "waiting   {} captured, {} dead letters, {} dirty groups, {} open findings",
+        output::count(status.captured_waiting),
+        output::count(status.dead_letters),
+        output::count(status.dirty_groups),
+        status.open_findings
+    );
+    println!();
+    let rows: Vec<_> = status
+        .sources
+        .iter()
+        .map(|s| {
+            vec![
+                s.source.clone(),
+                output::count(s.rows_seen),
+                output::count(s.signals),
+                output::count(s.dead_lettered),
+                output::count(s.open_ranges),
+                s.watermark_id.clone().unwrap_or_else(|| "-".to_owned()),
+                s.watermark_at.clone().unwrap_or_else(|| "-".to_owned()),
+            ]
+        })
+        .collect();
+    output::table(&["source", "rows", "signals", "dead", "holes", "last id", "last time"], &rows);
+    if !status.findings.is_empty() {
+        println!();
+        let rows: Vec<_> = status
+            .findings
+            .iter()
+            .map(|f| vec![f.severity.clone(), f.key.clone(), format!("x{}", f.occurrences)])
+            .collect();
+        output::table(&["severity", "finding", "times"], &rows);
+    }
+}

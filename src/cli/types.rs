@@ -1,0 +1,74 @@
+//! `types`: what may go out.
+
+use crate::cli::args::{TypeSelection, TypesCommand};
+use crate::cli::output;
+use crate::config::Config;
+use crate::core::rule::KIND_PREFIX;
+use crate::error::Result;
+use crate::store::{Store, connect};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::process::ExitCode;
+
+/// Captured handoffs moved per commit.
+const CHUNK: i32 = 10_000;
+
+pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
+    let store = connect::open(&config.target, "gov-handoff types").await?;
+    match command {
+        TypesCommand::List { json } => {
+            let types = store.event_types().await?;
+            if json {
+                output::json(&types)?;
+            } else {
+                let state = |active| if active { "active" } else { "inactive" };
+                let rows: Vec<_> = types
+                    .iter()
+                    .map(|t| vec![t.event_type.clone(), t.event_stream.clone(), state(t.active).to_owned(), output::count(t.waiting)])
+                    .collect();
+                output::table(&["type", "stream", "state", "captured"], &rows);
+            }
+        }
+        TypesCommand::Activate(selection) => {
+            for name in selected(&store, selection).await? {
+                let changed = store.set_type_active(&name, true).await?;
+                let moved = drain(&store, &name).await?;
+                let word = if changed { "activated" } else { "was active" };
+                println!("{name} {word}, {} captured handoffs drained", output::count(moved));
+            }
+        }
+        TypesCommand::Deactivate(selection) => {
+            for name in selected(&store, selection).await? {
+                let changed = store.set_type_active(&name, false).await?;
+                println!("{name} {}", if changed { "deactivated; its handoffs are captured from now on" } else { "was inactive" });
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>> {
+    if selection.all {
+        return Ok(store.event_types().await?.into_iter().map(|t| t.event_type).collect());
+    }
+    let full = |name: String| if name.contains('.') { name } else { format!("{KIND_PREFIX}{name}") };
+    Ok(selection.types.into_iter().map(full).collect())
+}
+
+async fn drain(store: &Store, name: &str) -> Result<i64> {
+    let waiting = store.event_types().await?.into_iter().find(|t| t.event_type == name).map_or(0, |t| t.waiting);
+    let bar = ProgressBar::new(waiting.try_into().unwrap_or(0));
+    if let Ok(style) = ProgressStyle::with_template("draining {wide_bar} {human_pos}/{human_len} {per_sec} {eta}") {
+        bar.set_style(style);
+    }
+    let mut moved = 0;
+    loop {
+        let n = store.drain(name, CHUNK).await?;
+        if n == 0 {
+            break;
+        }
+        moved += n;
+        bar.inc(n.try_into().unwrap_or(0));
+    }
+    bar.finish_and_clear();
+    Ok(moved)
+}

@@ -1,0 +1,92 @@
+//! Whether a slot continues where we stopped.
+//!
+//! The server forwards a start position that lies behind its slot without a word, so the comparison is ours to make.
+//! A gap is not a loss: the reconciler reads the tables themselves. It is only something the stream cannot vouch for.
+
+use crate::core::lsn::Lsn;
+
+/// What is durable on our side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    pub system_identifier: String,
+    pub timeline: i32,
+    pub durable: Lsn,
+}
+
+/// What the server says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offered {
+    pub system_identifier: String,
+    pub timeline: i32,
+    /// Everything before it is gone from the slot.
+    pub confirmed: Lsn,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Continuity {
+    Resume(Lsn),
+    /// A slot we have no record of: everything before it is the reconciler's.
+    First(Lsn),
+    Gap {
+        start: Lsn,
+        reason: String,
+    },
+}
+
+impl Continuity {
+    /// Where to start. Never ahead of what is durable, unless the slot has nothing older.
+    #[must_use]
+    pub fn start(&self) -> Lsn {
+        match self {
+            Self::Resume(lsn) | Self::First(lsn) | Self::Gap { start: lsn, .. } => *lsn,
+        }
+    }
+}
+
+#[must_use]
+pub fn compare(ours: Option<&Position>, theirs: &Offered) -> Continuity {
+    let start = theirs.confirmed;
+    let Some(ours) = ours else { return Continuity::First(start) };
+    if ours.system_identifier != theirs.system_identifier {
+        let reason = format!("another server: system identifier {}, expected {}", theirs.system_identifier, ours.system_identifier);
+        return Continuity::Gap { start, reason };
+    }
+    if ours.timeline != theirs.timeline {
+        let reason = format!("another timeline: {}, expected {}", theirs.timeline, ours.timeline);
+        return Continuity::Gap { start, reason };
+    }
+    if theirs.confirmed > ours.durable {
+        let reason = format!("the slot is at {}, ahead of what we have, {}", theirs.confirmed, ours.durable);
+        return Continuity::Gap { start, reason };
+    }
+    Continuity::Resume(ours.durable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours(durable: u64) -> Position {
+        Position { system_identifier: "1".into(), timeline: 1, durable: durable.into() }
+    }
+
+    fn theirs(system: &str, timeline: i32, confirmed: u64) -> Offered {
+        Offered { system_identifier: system.into(), timeline, confirmed: confirmed.into() }
+    }
+
+    #[test]
+    fn a_slot_behind_us_resumes_from_what_is_durable() {
+        assert_eq!(compare(Some(&ours(20)), &theirs("1", 1, 10)), Continuity::Resume(20.into()));
+        assert_eq!(compare(Some(&ours(20)), &theirs("1", 1, 20)), Continuity::Resume(20.into()));
+    }
+
+    #[test]
+    fn whatever_else_is_a_gap_that_starts_where_the_slot_is() {
+        for offered in [theirs("1", 1, 30), theirs("2", 1, 10), theirs("1", 2, 10)] {
+            let found = compare(Some(&ours(20)), &offered);
+            assert!(matches!(found, Continuity::Gap { .. }), "{found:?}");
+            assert_eq!(found.start(), offered.confirmed);
+        }
+        assert_eq!(compare(None, &theirs("1", 1, 5)), Continuity::First(5.into()));
+    }
+}

@@ -1,0 +1,110 @@
+//! The keeper: renews the lease, says how we are, notices redefined sources, drains what was captured, writes the audit
+//! row. None of it is on the path of a row.
+
+use crate::core::definition::SourceDefinition;
+use crate::error::{Policy, Result};
+use crate::intake::Shared;
+use crate::store::{Store, connect};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Captured handoffs moved per statement, small enough to leave the lanes alone.
+const DRAIN_CHUNK: i32 = 5_000;
+
+/// Runs until the lease is lost; the supervisor ends it otherwise.
+pub async fn keep(shared: Arc<Shared>) -> Result<()> {
+    let mut pause = crate::intake::pause::Pause::up_to(shared.config.lease_ttl / 4);
+    loop {
+        match session(&shared).await {
+            Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            Err(e) => tracing::warn!(error = %e, "the lease could not be renewed"),
+            Ok(()) => {}
+        }
+        tokio::time::sleep(pause.next()).await;
+    }
+}
+
+async fn session(shared: &Shared) -> Result<()> {
+    let store = connect::open(&shared.config.target, "gov-handoff keeper").await?;
+    let mut mode = shared.mode.subscribe();
+    let mut known = definitions(&store, shared).await?;
+    let mut audit = Audit { due: Instant::now() + shared.config.audit_interval, seen: HashMap::new() };
+    loop {
+        let report = report(shared);
+        mode.mark_unchanged();
+        store.renew_lease(&shared.lease, &report).await?;
+        let now = definitions(&store, shared).await?;
+        if now != known {
+            known = now;
+            shared.definitions.send_modify(|n| *n += 1);
+        }
+        for event_type in store.drainable().await? {
+            while store.drain(&event_type, DRAIN_CHUNK).await? > 0 {}
+        }
+        audit.tick(&store, shared).await?;
+        tokio::select! {
+            _ = mode.changed() => {}
+            () = tokio::time::sleep(shared.config.lease_ttl / 3) => {}
+        }
+    }
+}
+
+async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<SourceDefinition>> {
+    Ok(store.sources(&shared.config.worker).await?.iter().map(|s| s.definition.clone()).collect())
+}
+
+fn report(shared: &Shared) -> Value {
+    let mode = shared.mode.borrow();
+    json!({
+        "mode": mode.name(),
+        "mode_reason": mode.reason(),
+        "pid": std::process::id(),
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// One audit row per interval and source that saw rows.
+struct Audit {
+    due: Instant,
+    seen: HashMap<String, i64>,
+}
+
+impl Audit {
+    async fn tick(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+        if self.due > Instant::now() {
+            return Ok(());
+        }
+        self.due = Instant::now() + shared.config.audit_interval;
+        let status = store.status(&shared.config.worker, &shared.config.slot).await?;
+        for source in status.sources {
+            let before = self.seen.insert(source.source.clone(), source.rows_seen).unwrap_or(0);
+            if source.rows_seen > before {
+                store.audit_note(&shared.lease, &source.source, "handoff_audit").await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Kills this process at a named place, for the tests that show that nothing is lost there. The place and how often it is
+/// passed first come from `GOV_HANDOFF_FAILPOINT=name:count`.
+#[cfg(debug_assertions)]
+pub fn failpoint(name: &str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static PLAN: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    let plan = PLAN.get_or_init(|| {
+        let text = crate::config::failpoint()?;
+        let (name, count) = text.split_once(':')?;
+        Some((name.to_owned(), AtomicI64::new(count.parse().ok()?)))
+    });
+    if let Some((wanted, left)) = plan
+        && wanted == name
+        && left.fetch_sub(1, Ordering::Relaxed) == 1
+    {
+        // As abrupt as a kill: no destructor, no farewell to the server.
+        std::process::abort();
+    }
+}

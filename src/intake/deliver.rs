@@ -1,0 +1,166 @@
+//! From rows to durable effects: map, coalesce, apply; what cannot be handed off is set aside, never dropped.
+
+use crate::core::coalesce::{Batch, coalesce};
+use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
+use crate::core::row::Row;
+use crate::core::watermark::{self, Watermark};
+use crate::error::{Error, Kind, Result};
+use crate::store::Store;
+use crate::store::apply::{Advance, CursorStep};
+use crate::store::lease::Lease;
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What a delivery came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub seen: usize,
+    pub emitted: i64,
+    pub captured: i64,
+    pub refused: i64,
+}
+
+impl std::ops::AddAssign for Outcome {
+    fn add_assign(&mut self, other: Self) {
+        self.seen += other.seen;
+        self.emitted += other.emitted;
+        self.captured += other.captured;
+        self.refused += other.refused;
+    }
+}
+
+/// One mapped row, whole: a row is handed off or set aside with all its signals.
+struct Item {
+    source: Arc<Source>,
+    key: String,
+    watermark: Option<Watermark>,
+    handoffs: Vec<Handoff>,
+}
+
+pub struct Delivery<'a> {
+    pub store: &'a Store,
+    pub lease: &'a Lease,
+    pub captured_by: &'a str,
+}
+
+impl Delivery<'_> {
+    /// Makes the effects of `rows` durable, then, in the same commit as the last of them, moves the reader as `advance`
+    /// says. When this returns the caller may acknowledge; when it fails nothing has moved, and doing it again is safe.
+    ///
+    /// The order is right because whatever precedes the last commit moves nothing: rows set aside and parts of a bisected
+    /// batch are idempotent by identity, and a crash between them leaves the reader where it was.
+    pub async fn deliver(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+        let mut outcome = Outcome { seen: rows.len(), ..Outcome::default() };
+        let mut items = Vec::with_capacity(rows.len());
+        for (source, row) in rows {
+            let (key, watermark) = (source.key(&row).to_owned(), source.watermark(&row));
+            match source.map(&row) {
+                // Seen, so that its id leaves the ranges and the counters are right.
+                Mapped::Excluded => items.push(Item { source, key, watermark, handoffs: vec![] }),
+                Mapped::Handoffs(handoffs) => items.push(Item { source, key, watermark, handoffs }),
+                Mapped::Refused(refusal) => outcome.refused += self.set_aside(&source, &refusal, &[]).await?,
+            }
+        }
+        match self.apply(&items, advance).await {
+            Err(e) if e.kind == Kind::Data => {
+                outcome += self.bisect(items, e).await?;
+                self.store.apply(self.lease, self.captured_by, &Batch::default(), &[], advance).await?;
+            }
+            applied => outcome += applied?,
+        }
+        Ok(outcome)
+    }
+
+    /// As [`deliver`](Self::deliver), but rows that are recorded already are only counted. For passes that look behind the
+    /// stream: they find almost everything recorded, and must not hold locks that the stream waits for.
+    pub async fn deliver_missing(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+        let ids: Vec<Uuid> = rows.iter().flat_map(|(source, row)| signal_ids(source, row)).collect();
+        let missing: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        let seen = rows.len();
+        let is_missing = |(source, row): &(Arc<Source>, Row)| match source.map(row) {
+            Mapped::Excluded => false,
+            Mapped::Handoffs(handoffs) => handoffs.iter().any(|h| missing.contains(&h.id)),
+            Mapped::Refused(_) => true,
+        };
+        let mut outcome = self.deliver(rows.into_iter().filter(is_missing).collect(), advance).await?;
+        outcome.seen = seen;
+        Ok(outcome)
+    }
+
+    async fn apply(&self, items: &[Item], advance: Advance<'_>) -> Result<Outcome> {
+        let batch = coalesce(items.iter().flat_map(|item| item.handoffs.iter().cloned()).collect());
+        let applied = self.store.apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance).await?;
+        Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
+    }
+
+    /// Halves a refused batch until the poison rows stand alone. Each half commits by itself and moves nothing.
+    async fn bisect(&self, items: Vec<Item>, cause: Error) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        let mut stack = vec![(items, cause)];
+        while let Some((mut items, cause)) = stack.pop() {
+            if items.len() == 1 {
+                let item = &items[0];
+                let refusal = Refusal {
+                    subject: item.source.identity.subject(&item.key),
+                    source_key: item.key.clone(),
+                    code: "refused_by_database",
+                    detail: cause.to_string(),
+                };
+                outcome.refused += self.set_aside(&item.source, &refusal, &item.handoffs).await?;
+                continue;
+            }
+            let right = items.split_off(items.len() / 2);
+            for half in [right, items].into_iter().filter(|h| !h.is_empty()) {
+                match self.apply(&half, Advance::Nothing).await {
+                    Ok(applied) => outcome += applied,
+                    Err(e) if e.kind == Kind::Data => stack.push((half, e)),
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn set_aside(&self, source: &Source, refusal: &Refusal, handoffs: &[Handoff]) -> Result<i64> {
+        let kinds: Vec<_> = handoffs.iter().map(|h| h.rule.kind.as_str()).collect();
+        let address = handoffs.first().map(|h| clip(&h.canonical_address));
+        let snapshot = json!({
+            "source": source.name(), "source_key": clip(&refusal.source_key), "kinds": kinds, "canonical_address": address,
+        });
+        let new = self.store.refuse(self.lease, source.name(), refusal, &snapshot, Advance::Nothing).await?;
+        tracing::warn!(source = source.name(), code = refusal.code, detail = refusal.detail, "row set aside");
+        Ok(i64::from(new))
+    }
+}
+
+/// The identities of everything a row comes to.
+pub fn signal_ids(source: &Source, row: &Row) -> Vec<Uuid> {
+    match source.map(row) {
+        Mapped::Handoffs(handoffs) => handoffs.iter().map(|h| h.id).collect(),
+        Mapped::Excluded | Mapped::Refused(_) => vec![],
+    }
+}
+
+fn cursor_steps(items: &[Item]) -> Vec<CursorStep> {
+    let mut steps: Vec<CursorStep> = Vec::new();
+    for item in items {
+        let at = steps.iter().position(|s| s.source == item.source.name()).unwrap_or_else(|| {
+            steps.push(CursorStep { source: item.source.name().to_owned(), watermark: None, seen: 0, signals: 0 });
+            steps.len() - 1
+        });
+        let step = &mut steps[at];
+        step.seen += 1;
+        step.signals += i64::try_from(item.handoffs.len()).unwrap_or(i64::MAX);
+        if let Some(seen) = &item.watermark {
+            watermark::advance(&mut step.watermark, seen.clone());
+        }
+    }
+    steps
+}
+
+/// An address may be of any length; what a person reads of it need not.
+fn clip(text: &str) -> String {
+    text.chars().take(300).collect()
+}

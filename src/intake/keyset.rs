@@ -1,0 +1,304 @@
+//! The keyset lane: reads the tables themselves, in every mode.
+//!
+//! While there is no stream it *is* the capture: by the key and its open id ranges, adaptively, so that a busy source is
+//! read every few milliseconds and an idle one rarely. While there is a stream it reconciles: the same pass, every few
+//! seconds, hands off only what the stream did not. Sources whose keys have no ranges are read by the frontier.
+
+use crate::core::gap::OpenRanges;
+use crate::core::handoff::Source;
+use crate::core::mode::{Mode, next_pause};
+use crate::core::row::Row;
+use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::deliver::{Delivery, Outcome};
+use crate::intake::pause::Pause;
+use crate::intake::{End, Shared};
+use crate::store::apply::Advance;
+use crate::store::catalogue::Strategy;
+use crate::store::cursor::ClockReading;
+use crate::store::findings::Finding;
+use crate::store::rows::Depth;
+use crate::store::{Store, connect, quote};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Cold holes are probed this often: rarely filled, never forgotten.
+const ALL_RANGES_EVERY: Duration = Duration::from_secs(10);
+/// How often it is asked whether holes may go cold.
+const COOL_EVERY: Duration = Duration::from_secs(1);
+/// How long a reconciling pass waits for the stream to bring what it has just read, before it takes it for missing.
+const STREAM_GRACE: Duration = Duration::from_secs(2);
+/// A source that cannot be read is tried again after this.
+const BROKEN_PAUSE: Duration = Duration::from_secs(5);
+/// The batch is halved when a read exceeds its time, down to this.
+const SMALLEST_BATCH: u32 = 50;
+
+/// Runs sessions until told to stop; whatever fails is started over from what is durable.
+pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
+    let mut pause = Pause::up_to(Duration::from_secs(5));
+    loop {
+        let begun = Instant::now();
+        match session(shared).await {
+            Ok(End::Done) => return Ok(()),
+            Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
+            Err(e) if e.policy() == Policy::StandBy || shared.once => return Err(e),
+            Err(e) => {
+                tracing::warn!(error = %e, "keyset lane failed, starting over");
+                if begun.elapsed() > Duration::from_secs(30) {
+                    pause.reset();
+                }
+                let mut stop = shared.stop.clone();
+                tokio::select! {
+                    _ = stop.wait_for(|s| *s) => return Ok(()),
+                    () = tokio::time::sleep(pause.next()) => {}
+                }
+            }
+        }
+    }
+}
+
+/// One source's turn-taking.
+struct Turn {
+    source: Arc<Source>,
+    strategy: Strategy,
+    batch: u32,
+    due: Instant,
+    pause: Duration,
+    all_ranges_at: Instant,
+    cool_at: Instant,
+    /// When holes could last be filled by anybody, and by whom.
+    checkpoint: Option<(ClockReading, Vec<String>)>,
+}
+
+struct Session<'a> {
+    shared: &'a Shared,
+    /// Reads sources, each statement bounded in time.
+    reader: Store,
+    /// Writes through the gates.
+    writer: Store,
+}
+
+async fn session(shared: &Shared) -> Result<End> {
+    let config = &shared.config;
+    let reader = connect::open(&config.target, "gov-handoff reader").await?;
+    reader.bound_reads(config.read_timeout).await?;
+    let writer = connect::open(&config.target, "gov-handoff writer").await?;
+    let mut session = Session { shared, reader, writer };
+    let mut turns = session.turns().await?;
+    let mut definitions = shared.definitions.subscribe();
+    let mut mode = shared.mode.subscribe();
+    loop {
+        if shared.stopping() {
+            return Ok(End::Done);
+        }
+        if definitions.has_changed().unwrap_or(false) {
+            return Ok(End::Redefined);
+        }
+        let now = Instant::now();
+        for turn in turns.iter_mut().filter(|t| t.due <= now) {
+            session.take_turn(turn).await?;
+        }
+        if shared.once {
+            return Ok(End::Done);
+        }
+        let next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        let mut stop = shared.stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|s| *s) => {}
+            _ = definitions.changed() => { definitions.mark_changed(); }
+            // The stream came or went: another cadence, and something to look at.
+            _ = mode.changed() => turns.iter_mut().for_each(|t| t.due = Instant::now()),
+            () = shared.look.notified() => turns.iter_mut().for_each(|t| t.due = Instant::now()),
+            () = tokio::time::sleep_until(next.into()) => {}
+        }
+    }
+}
+
+impl Session<'_> {
+    /// The sources that can be read; the others leave a finding and are tried again with the next session.
+    async fn turns(&self) -> Result<Vec<Turn>> {
+        let now = Instant::now();
+        let mut turns = Vec::new();
+        for source in self.writer.sources(&self.shared.config.worker).await? {
+            let key = format!("source_unreadable:{}", source.name());
+            let strategy = match self.reader.check_source(&source.definition).await {
+                Ok(strategy) => {
+                    self.writer.resolve(&key, "readable again").await?;
+                    strategy
+                }
+                Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
+                    if self.shared.once {
+                        return Err(e);
+                    }
+                    tracing::error!(source = source.name(), error = %e, "source cannot be read");
+                    let detail = json!({ "source": source.name(), "problem": e.to_string() });
+                    self.writer.raise(&Finding { kind: "source_unreadable", key, severity: "high", detail }).await?;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let batch = source.definition.batch_size;
+            turns.push(Turn {
+                source,
+                strategy,
+                batch,
+                due: now,
+                pause: Duration::ZERO,
+                all_ranges_at: now,
+                cool_at: now,
+                checkpoint: None,
+            });
+        }
+        Ok(turns)
+    }
+
+    async fn take_turn(&mut self, turn: &mut Turn) -> Result<()> {
+        let begun = Instant::now();
+        let outcome = match turn.strategy {
+            Strategy::Ranges { .. } => self.range_pass(turn).await,
+            Strategy::Frontier { .. } => self.frontier_pass(turn).await,
+        };
+        let found = match outcome {
+            Ok(outcome) => outcome.emitted + outcome.captured + outcome.refused,
+            // The read took longer than it may: ask for less.
+            Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
+                turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
+                tracing::warn!(source = turn.source.name(), batch = turn.batch, "read exceeded its time, batch halved");
+                1
+            }
+            Err(e) if e.kind == Kind::RangesChanged => 1,
+            // The table changed under us: check it anew in a new session, and leave the other sources time.
+            Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
+                tokio::time::sleep(BROKEN_PAUSE.min(self.shared.config.poll_interval)).await;
+                return Err(e);
+            }
+            Err(e) => return Err(e),
+        };
+        let fast = self.shared.mode.borrow().polls_for_latency(self.shared.config.intent);
+        turn.pause = if fast {
+            let slowest = self.shared.config.poll_interval;
+            let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);
+            next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest).max(window.min(slowest.max(window)))
+        } else {
+            self.shared.config.reconcile_interval
+        };
+        if matches!(turn.strategy, Strategy::Frontier { .. }) {
+            // A sequential scan each time: it may take a tenth of the lane at most.
+            turn.pause = turn.pause.max(begun.elapsed() * 10);
+        }
+        turn.due = Instant::now() + turn.pause;
+        Ok(())
+    }
+
+    /// Reads the open ranges until they hold nothing that is committed.
+    async fn range_pass(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        let shared = self.shared;
+        let mut total = Outcome::default();
+        let depth = if shared.once || turn.all_ranges_at <= Instant::now() { Depth::All } else { Depth::Hot };
+        loop {
+            let limit = i64::from(turn.batch);
+            let found = self.reader.rows_in_ranges(&shared.lease.worker, &turn.source, depth, limit).await?;
+            if found.is_empty() || shared.stopping() {
+                break;
+            }
+            let ids = keys(&turn.source, found.iter().map(|f| &f.row))?;
+            // Seen are exactly the ids that were read; the rest of each range stays open, whatever its neighbours are.
+            let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
+            let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
+            let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
+            total += self.hand_off(rows, advance).await?;
+        }
+        if depth == Depth::All {
+            turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY;
+        }
+        self.cool(turn).await?;
+        Ok(total)
+    }
+
+    /// Reads every row not older than the frontier, in one snapshot, then moves the frontier to that snapshot.
+    async fn frontier_pass(&mut self, turn: &Turn) -> Result<Outcome> {
+        let shared = self.shared;
+        let source = &turn.source;
+        let mut total = Outcome::default();
+        let read = self.reader.read_frontier(&shared.lease.worker, source).await?;
+        let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
+        loop {
+            let rows = read.next(i32::try_from(turn.batch).unwrap_or(5_000)).await?;
+            if rows.is_empty() {
+                break;
+            }
+            if shared.stopping() {
+                return Ok(total); // The frontier stays; the pass is repeated.
+            }
+            let rows = rows.into_iter().map(|row| (Arc::clone(source), row)).collect();
+            total += delivery.deliver_missing(rows, Advance::Nothing).await?;
+        }
+        // Only now: everything visible below the snapshot's oldest writer is durable, the rest will be selected again.
+        self.writer.advance_frontier(&shared.lease, source.name(), &read.snapshot).await?;
+        read.close().await?;
+        Ok(total)
+    }
+
+    async fn hand_off(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+        let shared = self.shared;
+        let streaming = *shared.mode.borrow() == Mode::Streaming;
+        let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
+        if !streaming && !shared.once {
+            return delivery.deliver(rows, advance).await;
+        }
+        if streaming {
+            self.let_the_stream_have_them().await?;
+        }
+        delivery.deliver_missing(rows, advance).await
+    }
+
+    /// What was just read was committed before now; once the stream is past now, whatever of it is missing was missed.
+    async fn let_the_stream_have_them(&self) -> Result<()> {
+        let shared = self.shared;
+        if shared.once {
+            return Ok(());
+        }
+        let now = self.writer.current_lsn().await?;
+        let mut reached = shared.reached.subscribe();
+        let _ = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= now)).await;
+        Ok(())
+    }
+
+    /// Takes holes off the hot list once everybody who could have filled them is gone. It is about cost, not about loss.
+    async fn cool(&self, turn: &mut Turn) -> Result<()> {
+        let now = Instant::now();
+        if turn.cool_at > now || self.shared.once {
+            return Ok(());
+        }
+        turn.cool_at = now + COOL_EVERY;
+        if self.writer.hot_ranges(&self.shared.lease.worker, turn.source.name()).await? <= 1 {
+            turn.checkpoint = None;
+            return Ok(());
+        }
+        let (at, writers) = self.writer.writers(&quote::table(&turn.source.definition)).await?;
+        match &turn.checkpoint {
+            Some((before, then)) if !then.iter().any(|w| writers.contains(w)) => {
+                self.writer.cool_ranges(&self.shared.lease, turn.source.name(), *before).await?;
+                turn.checkpoint = Some((at, writers));
+            }
+            Some(_) => {}
+            None => turn.checkpoint = Some((at, writers)),
+        }
+        Ok(())
+    }
+}
+
+/// How a row that this lane finds was captured.
+fn capture(shared: &Shared) -> &'static str {
+    let mode = shared.mode.borrow();
+    // A single run without a stream has nothing to reconcile with: it polls.
+    if shared.once && *mode != Mode::Streaming { "poll" } else { mode.keyset_capture(shared.config.intent) }
+}
+
+fn keys<'a>(source: &Source, rows: impl Iterator<Item = &'a Row>) -> Result<Vec<i64>> {
+    rows.map(|row| {
+        let key = source.watermark(row).and_then(|w| w.key.as_int());
+        key.ok_or_else(|| Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name())))
+    })
+    .collect()
+}

@@ -1,0 +1,190 @@
+//! The daemon: takes the lease, runs the lanes, follows the mode, drains and resigns.
+//!
+//! Three tasks share one lease. The *stream* lane reads the slot and decides the mode; the *keyset* lane reads the tables,
+//! for latency while there is no stream and to reconcile while there is; the *keeper* renews the lease and says how we
+//! are. Each lane has its own connections and is started over, with backoff, from what is durable.
+
+mod chores;
+mod deliver;
+mod keyset;
+mod pause;
+mod stream;
+
+pub use deliver::{Delivery, Outcome, signal_ids};
+pub use stream::prepare as prepare_replication;
+
+use crate::config::Config;
+use crate::core::handoff::Source;
+use crate::core::lease::{LeaseDecision, decide};
+use crate::core::lsn::Lsn;
+use crate::core::mode::{Intent, Mode};
+use crate::error::{Error, Kind, Result};
+use crate::store::connect;
+use crate::store::lease::{Claim, Lease};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// How long lanes may take to finish what they have begun once asked to stop; a supervisor waits ten seconds.
+const DRAIN: Duration = Duration::from_secs(8);
+
+/// How a lane's session ended when nothing went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Asked to stop, or everything that was there is handled.
+    Done,
+    /// The sources were redefined.
+    Redefined,
+}
+
+/// What the lanes share.
+struct Shared {
+    config: Config,
+    lease: Lease,
+    once: bool,
+    /// True: finish and end.
+    stop: watch::Receiver<bool>,
+    mode: watch::Sender<Mode>,
+    /// The stream has handed off everything that was committed before here.
+    reached: watch::Sender<Lsn>,
+    /// Counts redefinitions of the sources.
+    definitions: watch::Sender<u64>,
+    /// Asks the keyset lane for a pass now.
+    look: Notify,
+}
+
+impl Shared {
+    fn stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+}
+
+/// Runs until `shutdown` turns true, or with `once` until everything that is there is handled.
+pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>) -> Result<()> {
+    let store = connect::open(&config.target, "gov-handoff").await?;
+    let sources = store.sources(&config.worker).await?;
+    if sources.is_empty() {
+        return Err(Error::config("no sources are registered; run `gov-handoff sources apply` first"));
+    }
+    if config.intent == Intent::Stream {
+        // Asked for the stream and nothing else: say at once why it cannot be had, before anything is written.
+        stream::prepare(&config, &sources).await?;
+    }
+    let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
+    while !*shutdown.borrow() {
+        let Some(lease) = seek(&config, &owner, &mut shutdown).await? else { break };
+        tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
+        match lead(&config, once, lease, &mut shutdown).await {
+            Ok(()) if once => return Ok(()),
+            Ok(()) => {}
+            Err(e) if e.kind == Kind::LeaseLost => tracing::warn!(error = %e, "lease lost, standing by"),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the lease. `None`: told to stop first.
+async fn seek(config: &Config, owner: &str, shutdown: &mut watch::Receiver<bool>) -> Result<Option<Lease>> {
+    let mut pause = pause::Pause::up_to(config.lease_ttl / 3);
+    loop {
+        let attempt = async {
+            let store = connect::open(&config.target, "gov-handoff standby").await?;
+            store.claim_lease(&config.worker, owner, config.lease_ttl).await
+        };
+        let wait = match attempt.await {
+            Ok(Claim::Held(lease)) => return Ok(Some(lease)),
+            Ok(Claim::Taken(view)) => {
+                tracing::debug!(owner = view.owner, "another instance holds the lease");
+                match decide(&view, owner) {
+                    LeaseDecision::Wait(wait) => wait,
+                    LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
+                }
+            }
+            Err(e) if e.policy() == crate::error::Policy::Retry => {
+                tracing::warn!(error = %e, "cannot ask for the lease");
+                pause.next()
+            }
+            Err(e) => return Err(e),
+        };
+        tokio::select! {
+            _ = shutdown.wait_for(|stop| *stop) => return Ok(None),
+            () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
+        }
+    }
+}
+
+/// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's word, then the
+/// lease, then the lanes.
+async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::Receiver<bool>) -> Result<()> {
+    let (stop, stop_rx) = watch::channel(false);
+    let shared = Arc::new(Shared {
+        config: config.clone(),
+        lease: lease.clone(),
+        once,
+        stop: stop_rx,
+        mode: watch::Sender::new(Mode::first(config.intent)),
+        reached: watch::Sender::new(Lsn::ZERO),
+        definitions: watch::Sender::new(0),
+        look: Notify::new(),
+    });
+    let mut keeper = tokio::spawn(chores::keep(Arc::clone(&shared)));
+    let mut lanes = tokio::spawn(run_lanes(Arc::clone(&shared)));
+    let ended = tokio::select! {
+        biased;
+        _ = shutdown.wait_for(|stop| *stop) => None,
+        kept = &mut keeper => Some(flatten(kept)),
+        done = &mut lanes => Some(flatten(done)),
+    };
+    let _ = stop.send(true);
+    // What is committed is committed; what is not is read again by whoever comes next. So draining may be cut short.
+    let drained = tokio::time::timeout(DRAIN, async {
+        if !lanes.is_finished() {
+            let _ = (&mut lanes).await;
+        }
+    });
+    if drained.await.is_err() {
+        tracing::warn!("draining took too long; the rest is left to the next writer");
+    }
+    lanes.abort();
+    keeper.abort();
+    let outcome = ended.unwrap_or(Ok(()));
+    if !matches!(&outcome, Err(e) if e.kind == Kind::LeaseLost) {
+        resign(config, &lease).await;
+    }
+    outcome
+}
+
+async fn run_lanes(shared: Arc<Shared>) -> Result<()> {
+    if shared.once {
+        // The stream first, then the tables: what the stream had is not found missing.
+        if shared.config.intent != Intent::Poll {
+            stream::lane(&shared).await?;
+        }
+        return keyset::lane(&shared).await;
+    }
+    let keyset = keyset::lane(&shared);
+    if shared.config.intent == Intent::Poll {
+        return keyset.await;
+    }
+    tokio::try_join!(stream::lane(&shared), keyset).map(|_| ())
+}
+
+/// Gives the lease back, so that a standby need not wait for it to expire.
+async fn resign(config: &Config, lease: &Lease) {
+    let resigned = async { connect::open(&config.target, "gov-handoff").await?.resign_lease(lease).await };
+    match tokio::time::timeout(Duration::from_secs(2), resigned).await {
+        Ok(Ok(_)) => tracing::info!("lease resigned"),
+        Ok(Err(e)) => tracing::warn!(error = %e, "could not resign the lease; it will expire"),
+        Err(_) => tracing::warn!("could not resign the lease in time; it will expire"),
+    }
+}
+
+fn flatten(joined: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    joined.unwrap_or_else(|e| Err(Error::new(Kind::Internal, format!("a task of the daemon failed: {e}"))))
+}
+
+/// Looks a source up by name.
+fn named(sources: &[Arc<Source>], name: &str) -> Option<Arc<Source>> {
+    sources.iter().find(|s| s.name() == name).cloned()
+}

@@ -1,0 +1,370 @@
+//! The stream lane: a slot, natural batching, acknowledgement of what is durable and of nothing else.
+//!
+//! While one batch commits, what arrives waits in the buffer and forms the next; so batches grow with load and a lone row
+//! waits for nothing. A transaction larger than a batch is applied in parts, and only its end is acknowledged: after a
+//! crash in the middle the server sends it whole again, and identity absorbs what was recorded.
+
+use crate::config::Config;
+use crate::core::continuity::{Continuity, Offered, Position, compare};
+use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
+use crate::core::mode::StreamNews;
+use crate::core::pgoutput::decode;
+use crate::core::row::Row;
+use crate::core::transaction::{Delivered, Relations};
+use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::deliver::Delivery;
+use crate::intake::pause::Pause;
+use crate::intake::{End, Shared, named};
+use crate::source::stream::{Event, Gate, Stream};
+use crate::store::apply::Advance;
+use crate::store::findings::Finding;
+use crate::store::rows::BATCH_BYTES;
+use crate::store::{Store, connect};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An idle position is made durable, and then acknowledged, at most this often: each costs a commit.
+const IDLE_CONFIRM: Duration = Duration::from_secs(5);
+/// Or when the server would have to keep this much log for us.
+const IDLE_BYTES: u64 = 16 << 20;
+/// How long the last acknowledgement may take to go out.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Keeps a stream open and tells the mode machine how it fares.
+pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
+    let mut pause = Pause::up_to(shared.config.stream_retry);
+    loop {
+        let begun = Instant::now();
+        let error = match session(shared).await {
+            Ok(End::Done) => return Ok(()),
+            Ok(End::Redefined) => continue,
+            Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            Err(e) => e,
+        };
+        fault(shared, &error).await;
+        if shared.once {
+            // What there is can be had from the tables; with `stream` asked for, its absence was reported before.
+            return Ok(());
+        }
+        if begun.elapsed() > Duration::from_secs(30) {
+            pause.reset();
+        }
+        let mut stop = shared.stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|s| *s) => return Ok(()),
+            () = tokio::time::sleep(pause.next()) => {}
+        }
+    }
+}
+
+/// Falls back, visibly.
+async fn fault(shared: &Shared, error: &Error) {
+    if shared.stopping() {
+        return;
+    }
+    tracing::warn!(error = %error, "stream lost");
+    let reason = error.to_string();
+    shared.mode.send_modify(|mode| *mode = mode.clone().after(StreamNews::Faulted { reason: reason.clone() }));
+    let finding = Finding {
+        kind: "handoff_fallback",
+        key: format!("handoff_fallback:{}", shared.config.slot),
+        severity: "warning",
+        detail: json!({ "slot": shared.config.slot, "reason": reason }),
+    };
+    let raised = async { connect::open(&shared.config.target, "gov-handoff").await?.raise(&finding).await };
+    if let Err(e) = raised.await {
+        tracing::debug!(error = %e, "the finding could not be raised");
+    }
+}
+
+/// Makes sure that publication and slot are there and ours; creates them where allowed. Returns the slot's position and
+/// whether the slot is new.
+pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, bool)> {
+    let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+    admin.check_streaming().await?;
+    let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
+    if let Some(problem) = admin.publication_problem(&config.publication, sources).await? {
+        let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
+        if !config.create {
+            return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
+        }
+        admin.put_publication(&config.publication, sources).await?;
+        if problem.ends_with("does not exist")
+            && let Some(old) = slot.take()
+        {
+            // A slot decodes with the catalogue of its time: one that is older than the publication cannot see it.
+            refuse_if_active(&config.slot, old.active_pid)?;
+            admin.drop_slot(&config.slot).await?;
+        }
+    }
+    if let Some(lost) = slot.take_if(|s| s.lost) {
+        refuse_if_active(&config.slot, lost.active_pid)?;
+        admin.drop_slot(&config.slot).await?;
+    }
+    match slot {
+        Some(slot) => {
+            refuse_if_active(&config.slot, slot.active_pid)?;
+            Ok((slot.confirmed, false))
+        }
+        None if config.create => Ok((admin.create_slot(&config.slot).await?, true)),
+        None => Err(Error::new(
+            Kind::Replication,
+            format!("slot {} does not exist; run `gov-handoff replication setup`", config.slot),
+        )),
+    }
+}
+
+/// A predecessor's walsender may hold the slot until it notices that its client is gone. That is a matter of waiting.
+fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
+    match pid {
+        Some(pid) => Err(Error::new(Kind::Transient, format!("slot {slot} is held by the server's process {pid}"))),
+        None => Ok(()),
+    }
+}
+
+async fn session(shared: &Shared) -> Result<End> {
+    let config = &shared.config;
+    let store = connect::open(&config.target, "gov-handoff stream writer").await?;
+    let sources = store.sources(&config.worker).await?;
+    let definitions = shared.definitions.subscribe();
+    let (confirmed, _) = prepare(config, &sources).await?;
+    let known = store.stream_position(&config.slot).await?;
+    // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
+    let durable = known.as_ref().map_or(confirmed, |p| p.durable);
+    let gate = Gate::open(&config.replication, &config.slot, &config.publication, durable).await?;
+    let offered = Offered {
+        system_identifier: gate.server.system_identifier.clone(),
+        timeline: gate.server.timeline,
+        confirmed,
+    };
+    let continuity = compare(known.as_ref(), &offered);
+    let gate = if continuity.start() == durable {
+        gate
+    } else {
+        drop(gate);
+        Gate::open(&config.replication, &config.slot, &config.publication, continuity.start()).await?
+    };
+    settle(shared, &store, &continuity, &offered).await?;
+    let stream = gate.start().await?;
+    tracing::info!(slot = config.slot, lsn = %continuity.start(), "streaming");
+    shared.mode.send_modify(|mode| *mode = mode.clone().after(StreamNews::Started));
+    store.resolve(&format!("handoff_fallback:{}", config.slot), "streaming again").await?;
+    let target = if shared.once { Some(store.current_lsn().await?) } else { None };
+    let lane = Lane {
+        shared,
+        store,
+        relations: Relations::new(&sources),
+        sources,
+        pending: Pending::default(),
+        durable: continuity.start(),
+        confirmed_at: Instant::now(),
+        definitions,
+        target,
+    };
+    lane.run(stream).await
+}
+
+/// Records where the stream starts. A gap is a finding, and the keyset lane is asked to look at once.
+async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered: &Offered) -> Result<()> {
+    let slot = &shared.config.slot;
+    if let Continuity::Resume(_) = continuity {
+        return Ok(());
+    }
+    if let Continuity::Gap { reason, .. } = continuity {
+        tracing::warn!(slot, reason, "the slot does not continue where we stopped; the reconciler closes the gap");
+        let detail = json!({ "slot": slot, "reason": reason });
+        store.raise(&Finding { kind: "slot_lost", key: format!("slot_lost:{slot}"), severity: "warning", detail }).await?;
+    }
+    let at = Position {
+        system_identifier: offered.system_identifier.clone(),
+        timeline: offered.timeline,
+        durable: continuity.start(),
+    };
+    store.bind_stream(&shared.lease, slot, &at).await?;
+    shared.look.notify_one();
+    Ok(())
+}
+
+/// What has arrived and is not durable yet.
+#[derive(Default)]
+struct Pending {
+    rows: Vec<(Arc<Source>, Row)>,
+    bytes: usize,
+    /// A transaction has begun and its end has not come.
+    open: bool,
+    /// Rows of the open transaction, here or already applied.
+    in_transaction: usize,
+    /// The end of the last whole transaction among the rows.
+    whole: Option<Lsn>,
+    /// A position before which the server has nothing for us.
+    idle: Option<Lsn>,
+    asked: bool,
+}
+
+struct Lane<'a> {
+    shared: &'a Shared,
+    store: Store,
+    sources: Vec<Arc<Source>>,
+    relations: Relations,
+    pending: Pending,
+    durable: Lsn,
+    confirmed_at: Instant,
+    definitions: tokio::sync::watch::Receiver<u64>,
+    /// With `--once`: where to end.
+    target: Option<Lsn>,
+}
+
+impl Lane<'_> {
+    async fn run(mut self, mut stream: Stream) -> Result<End> {
+        let end = self.follow(&mut stream).await;
+        stream.close(self.durable, FAREWELL).await;
+        end
+    }
+
+    /// The loop. Priorities: told to stop, sources redefined, then the stream.
+    async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
+        let mut stop = self.shared.stop.clone();
+        loop {
+            let event = tokio::select! {
+                biased;
+                _ = stop.wait_for(|s| *s) => return Ok(End::Done),
+                _ = self.definitions.changed() => return Ok(End::Redefined),
+                event = stream.next() => event?,
+            };
+            self.take(event).await?;
+            while !self.full() {
+                match stream.next_now() {
+                    Some(event) => self.take(event?).await?,
+                    None => break,
+                }
+            }
+            // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
+            if self.pending.open && !self.full() {
+                continue;
+            }
+            self.flush(stream).await?;
+            if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
+                self.confirm_idle(stream, true).await?;
+                return Ok(End::Done);
+            }
+        }
+    }
+
+    fn at_rest(&self, target: Lsn) -> bool {
+        !self.pending.open && *self.shared.reached.borrow() >= target
+    }
+
+    fn full(&self) -> bool {
+        self.pending.rows.len() >= self.shared.config.batch_rows || self.pending.bytes >= BATCH_BYTES
+    }
+
+    async fn take(&mut self, event: Event) -> Result<()> {
+        let pending = &mut self.pending;
+        match event {
+            Event::Begin => {
+                pending.open = true;
+                pending.in_transaction = 0;
+            }
+            Event::Commit { end } => {
+                pending.open = false;
+                if pending.in_transaction > 0 { pending.whole = Some(end) } else { pending.idle = Some(end) }
+            }
+            Event::Idle { wal_end, asked } => {
+                pending.idle = Some(wal_end);
+                pending.asked |= asked;
+            }
+            Event::Message => {}
+            Event::Change(bytes) => self.change(&bytes).await?,
+        }
+        Ok(())
+    }
+
+    async fn change(&mut self, bytes: &bytes::Bytes) -> Result<()> {
+        let change = decode(bytes).map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
+        match self.relations.deliver(change) {
+            Ok(Delivered::Nothing) => {}
+            Ok(Delivered::Row(source, row)) => {
+                let source = named(&self.sources, &source)
+                    .ok_or_else(|| Error::new(Kind::Internal, format!("source {source} is bound but not loaded")))?;
+                self.pending.bytes += row.size();
+                self.pending.in_transaction += 1;
+                self.pending.rows.push((source, row));
+            }
+            Ok(Delivered::NotABirth { table, action }) => {
+                tracing::warn!(table, action, "the source reported something other than an insert");
+                let key = format!("source_{action}:{table}");
+                let detail = json!({ "table": table, "action": action });
+                self.store.raise(&Finding { kind: "source_not_append_only", key, severity: "warning", detail }).await?;
+            }
+            Err(surprise) => {
+                let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
+                let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
+                self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
+                // Not acknowledged: the server keeps it until the definition or the publication is mended.
+                return Err(Error::new(Kind::Replication, surprise.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits what is pending, then acknowledges. Never the other way round: the server forgets what is acknowledged.
+    async fn flush(&mut self, stream: &Stream) -> Result<()> {
+        if !self.pending.rows.is_empty() || self.pending.whole.is_some() {
+            let rows = std::mem::take(&mut self.pending.rows);
+            self.pending.bytes = 0;
+            let whole = self.pending.whole.take();
+            let slot = &self.shared.config.slot;
+            // The end of a transaction that is only partly here is no position: the part is recorded and nothing moves.
+            let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
+            let delivery = Delivery { store: &self.store, lease: &self.shared.lease, captured_by: "stream" };
+            failpoint("before_apply");
+            delivery.deliver(rows, advance).await?;
+            failpoint("after_apply");
+            if let Some(lsn) = whole {
+                self.durable = lsn;
+                stream.acknowledge(lsn);
+                self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+                failpoint("after_acknowledge");
+            }
+        }
+        self.confirm_idle(stream, false).await
+    }
+
+    /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
+    /// and a server that shuts down would wait for us in vain.
+    async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
+        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable && !self.pending.open) else { return Ok(()) };
+        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
+        let asked = std::mem::take(&mut self.pending.asked);
+        if !(now || asked || far || self.confirmed_at.elapsed() >= IDLE_CONFIRM) {
+            return Ok(());
+        }
+        // Recorded first, so that after a restart the slot is not found ahead of what we know.
+        let recorded = self.store.confirm_stream(&self.shared.lease, &self.shared.config.slot, lsn).await;
+        if let Err(e) = recorded {
+            if e.kind == Kind::Connection || e.kind == Kind::Transient {
+                // A server that shuts down ends sessions before walsenders. Nothing is in flight, so this position is
+                // true without a record; the next start will find the slot ahead of us and have it looked at.
+                self.durable = lsn;
+                stream.acknowledge(lsn);
+            }
+            return Err(e);
+        }
+        self.durable = lsn;
+        self.confirmed_at = Instant::now();
+        stream.acknowledge(lsn);
+        Ok(())
+    }
+}
+
+/// Where the tests kill the process; nothing in a release build.
+#[cfg(debug_assertions)]
+fn failpoint(name: &str) {
+    crate::intake::chores::failpoint(name);
+}
+
+#[cfg(not(debug_assertions))]
+fn failpoint(_: &str) {}

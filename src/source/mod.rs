@@ -1,0 +1,3 @@
+//! Where rows come from.
+
+pub mod stream;

@@ -1,0 +1,1 @@
+drop publication if exists {name}
