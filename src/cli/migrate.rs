@@ -20,7 +20,7 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
             } else {
                 show(&steps);
                 for name in loaded {
-                    println!("source {name} registered");
+                    output::line(format_args!("source {name} registered"));
                 }
             }
         }
@@ -31,7 +31,7 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
         Some(MigrateAction::Revert { discard }) => {
             let steps = store.revert(discard).await?;
             if steps.is_empty() {
-                println!("nothing to revert");
+                output::line(format_args!("nothing to revert"));
             }
             show(&steps);
         }
@@ -41,10 +41,10 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
 
 fn show(steps: &[StepReport]) {
     for step in steps {
-        println!("{:04} {:<12} {}", step.version, step.name, step.state);
+        output::line(format_args!("{:04} {:<12} {}", step.version, step.name, step.state));
         for (word, objects) in [("created", &step.created), ("adopted as it is", &step.adopted)] {
             if !objects.is_empty() && step.state != "current" {
-                println!("     {word}: {}", objects.join(", "));
+                output::line(format_args!("     {word}: {}", objects.join(", ")));
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -64,7 +65,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
 fn log_to_stderr(config: &Config) -> Result<()> {
     let filter = EnvFilter::try_new(format!("{},pgwire_replication=off", config.log))
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let started = if config.log_json { builder.json().try_init() } else { builder.with_target(false).try_init() };
     started.map_err(|e| Error::new(Kind::Internal, e.to_string()))
 }

@@ -2,10 +2,16 @@
 
 use crate::error::Result;
 use serde::Serialize;
+use std::io::Write;
+
+/// Prints a line. A reader that has gone away (`| head`) is no error of ours, and no reason to leave work half done.
+pub fn line(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
 
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    line(serde_json::to_string_pretty(value)?);
     Ok(())
 }
 
@@ -16,13 +22,13 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) {
         cells.chain([header[i].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<_> = (0..header.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
+    let print = |cells: Vec<&str>| {
         let padded: Vec<_> = cells.iter().zip(&widths).map(|(c, w)| format!("{c:<w$}")).collect();
-        println!("{}", padded.join("  ").trim_end());
+        line(padded.join("  ").trim_end());
     };
-    line(header.to_vec());
+    print(header.to_vec());
     for row in rows {
-        line(row.iter().map(String::as_str).collect());
+        print(row.iter().map(String::as_str).collect());
     }
 }
 

@@ -44,10 +44,10 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
             "emitted": outcome.emitted, "captured": outcome.captured, "refused": outcome.refused,
         }))?;
     } else if command.dry_run {
-        println!("{} rows read, {} handoffs missing; nothing was recorded", output::count(rows), output::count(missing));
+        output::line(format_args!("{} rows read, {} handoffs missing; nothing was recorded", output::count(rows), output::count(missing)));
     } else {
         let (e, c, r) = (output::count(outcome.emitted), output::count(outcome.captured), output::count(outcome.refused));
-        println!("{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {r} set aside", output::count(rows), output::count(missing));
+        output::line(format_args!("{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {r} set aside", output::count(rows), output::count(missing)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `replication`: publication and slot on request, or as SQL for a DBA.
 
 use crate::cli::args::ReplicationCommand;
+use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
 use crate::intake;
@@ -16,22 +17,22 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
             let config = Config { create: true, ..config.clone() };
             let (lsn, new) = intake::prepare_replication(&config, &sources).await?;
             let word = if new { "created" } else { "is there" };
-            println!("publication {} carries {} sources; slot {} {word} at {lsn}", config.publication, sources.len(), config.slot);
+            output::line(format_args!("publication {} carries {} sources; slot {} {word} at {lsn}", config.publication, sources.len(), config.slot));
         }
         ReplicationCommand::Teardown => {
             let admin = connect::open(&config.replication, "gov-handoff replication").await?;
             let slot = admin.slot(&config.slot, config.replication.database()).await?;
             if slot.is_some() {
                 admin.drop_slot(&config.slot).await?;
-                println!("slot {} dropped", config.slot);
+                output::line(format_args!("slot {} dropped", config.slot));
             }
             admin.drop_publication(&config.publication).await?;
-            println!("publication {} dropped", config.publication);
+            output::line(format_args!("publication {} dropped", config.publication));
         }
         ReplicationCommand::Sql => {
-            println!("{}", publication_sql(&config.publication, &sources, false));
-            println!("-- After it, never before: a slot cannot use a publication that is younger than itself.");
-            println!("select pg_create_logical_replication_slot('{}', 'pgoutput');", config.slot);
+            output::line(format_args!("{}", publication_sql(&config.publication, &sources, false)));
+            output::line(format_args!("-- After it, never before: a slot cannot use a publication that is younger than itself."));
+            output::line(format_args!("select pg_create_logical_replication_slot('{}', 'pgoutput');", config.slot));
         }
     }
     Ok(ExitCode::SUCCESS)

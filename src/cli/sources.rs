@@ -37,7 +37,7 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
         SourcesCommand::Remove { name } => {
             let store = connect::open(&config.target, "gov-handoff sources").await?;
             if store.remove_source(&config.worker, &name).await? {
-                println!("source {name} removed; its recorded handoffs stay");
+                output::line(format_args!("source {name} removed; its recorded handoffs stay"));
                 Ok(ExitCode::SUCCESS)
             } else {
                 Err(Error::new(crate::error::Kind::Refused, format!("no source {name} is registered")))
@@ -96,7 +96,7 @@ async fn apply(config: &Config, store: &Store, definitions: &[SourceDefinition],
     }
     for definition in definitions {
         let outcome = if dry_run { "checked".to_owned() } else { store.put_source(&config.worker, definition).await? };
-        println!("source {} {outcome}", definition.name);
+        output::line(format_args!("source {} {outcome}", definition.name));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,28 +20,28 @@ fn show(status: &Status) {
     match &status.worker {
         Some(w) if w.alive => {
             let owner = w.owner.as_deref().unwrap_or("-");
-            println!("worker    alive, {owner}, term {}, ticked {:.1} s ago", w.term.unwrap_or(0), w.tick_age_seconds);
-            println!("mode      {}", w.mode.as_deref().unwrap_or("starting"));
+            output::line(format_args!("worker    alive, {owner}, term {}, ticked {:.1} s ago", w.term.unwrap_or(0), w.tick_age_seconds));
+            output::line(format_args!("mode      {}", w.mode.as_deref().unwrap_or("starting")));
             if let Some(reason) = &w.reason {
-                println!("because   {reason}");
+                output::line(format_args!("because   {reason}"));
             }
         }
-        Some(w) => println!("worker    not running, last ticked {:.0} s ago", w.tick_age_seconds),
-        None => println!("worker    has never run"),
+        Some(w) => output::line(format_args!("worker    not running, last ticked {:.0} s ago", w.tick_age_seconds)),
+        None => output::line(format_args!("worker    has never run")),
     }
     if let Some(s) = &status.stream {
         let state = if s.active { "active" } else { "not active" };
         let retained = s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
-        println!("slot      {} {state}, durable {}, retains {retained}", s.slot, s.durable_lsn.as_deref().unwrap_or("-"));
+        output::line(format_args!("slot      {} {state}, durable {}, retains {retained}", s.slot, s.durable_lsn.as_deref().unwrap_or("-")));
     }
-    println!(
+    output::line(format_args!(
         "waiting   {} captured, {} dead letters, {} dirty groups, {} open findings",
         output::count(status.captured_waiting),
         output::count(status.dead_letters),
         output::count(status.dirty_groups),
         status.open_findings
-    );
-    println!();
+    ));
+    output::line("");
     let rows: Vec<_> = status
         .sources
         .iter()
@@ -59,7 +59,7 @@ fn show(status: &Status) {
         .collect();
     output::table(&["source", "rows", "signals", "dead", "holes", "last id", "last time"], &rows);
     if !status.findings.is_empty() {
-        println!();
+        output::line("");
         let rows: Vec<_> = status
             .findings
             .iter()

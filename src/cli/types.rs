@@ -33,13 +33,13 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
                 let changed = store.set_type_active(&name, true).await?;
                 let moved = drain(&store, &name).await?;
                 let word = if changed { "activated" } else { "was active" };
-                println!("{name} {word}, {} captured handoffs drained", output::count(moved));
+                output::line(format_args!("{name} {word}, {} captured handoffs drained", output::count(moved)));
             }
         }
         TypesCommand::Deactivate(selection) => {
             for name in selected(&store, selection).await? {
                 let changed = store.set_type_active(&name, false).await?;
-                println!("{name} {}", if changed { "deactivated; its handoffs are captured from now on" } else { "was inactive" });
+                output::line(format_args!("{name} {}", if changed { "deactivated; its handoffs are captured from now on" } else { "was inactive" }));
             }
         }
     }
