@@ -132,7 +132,9 @@ impl Session<'_> {
                     }
                     tracing::error!(source = source.name(), error = %e, "source cannot be read");
                     let detail = json!({ "source": source.name(), "problem": e.to_string() });
-                    self.writer.raise(&Finding { kind: "source_unreadable", key, severity: "high", detail }).await?;
+                    self.writer
+                        .raise(&Finding { kind: "source_unreadable", key, severity: "high", detail })
+                        .await?;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -163,7 +165,11 @@ impl Session<'_> {
             // The read took longer than it may: ask for less.
             Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
                 turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
-                tracing::warn!(source = turn.source.name(), batch = turn.batch, "read exceeded its time, batch halved");
+                tracing::warn!(
+                    source = turn.source.name(),
+                    batch = turn.batch,
+                    "read exceeded its time, batch halved"
+                );
                 1
             }
             Err(e) if e.kind == Kind::RangesChanged => 1,
@@ -178,7 +184,8 @@ impl Session<'_> {
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);
-            next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest).max(window.min(slowest.max(window)))
+            next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest)
+                .max(window.min(slowest.max(window)))
         } else {
             self.shared.config.reconcile_interval
         };
@@ -298,7 +305,9 @@ fn capture(shared: &Shared) -> &'static str {
 fn keys<'a>(source: &Source, rows: impl Iterator<Item = &'a Row>) -> Result<Vec<i64>> {
     rows.map(|row| {
         let key = source.watermark(row).and_then(|w| w.key.as_int());
-        key.ok_or_else(|| Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name())))
+        key.ok_or_else(|| {
+            Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name()))
+        })
     })
     .collect()
 }

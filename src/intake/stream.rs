@@ -66,7 +66,9 @@ async fn fault(shared: &Shared, error: &Error) {
     }
     tracing::warn!(error = %error, "stream lost");
     let reason = error.to_string();
-    shared.mode.send_modify(|mode| *mode = mode.clone().after(StreamNews::Faulted { reason: reason.clone() }));
+    shared
+        .mode
+        .send_modify(|mode| *mode = mode.clone().after(StreamNews::Faulted { reason: reason.clone() }));
     let finding = Finding {
         kind: "handoff_fallback",
         key: format!("handoff_fallback:{}", shared.config.slot),
@@ -119,7 +121,9 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
 /// A predecessor's walsender may hold the slot until it notices that its client is gone. That is a matter of waiting.
 fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
     match pid {
-        Some(pid) => Err(Error::new(Kind::Transient, format!("slot {slot} is held by the server's process {pid}"))),
+        Some(pid) => {
+            Err(Error::new(Kind::Transient, format!("slot {slot} is held by the server's process {pid}")))
+        }
         None => Ok(()),
     }
 }
@@ -173,9 +177,20 @@ async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered
         return Ok(());
     }
     if let Continuity::Gap { reason, .. } = continuity {
-        tracing::warn!(slot, reason, "the slot does not continue where we stopped; the reconciler closes the gap");
+        tracing::warn!(
+            slot,
+            reason,
+            "the slot does not continue where we stopped; the reconciler closes the gap"
+        );
         let detail = json!({ "slot": slot, "reason": reason });
-        store.raise(&Finding { kind: "slot_lost", key: format!("slot_lost:{slot}"), severity: "warning", detail }).await?;
+        store
+            .raise(&Finding {
+                kind: "slot_lost",
+                key: format!("slot_lost:{slot}"),
+                severity: "warning",
+                detail,
+            })
+            .await?;
     }
     let at = Position {
         system_identifier: offered.system_identifier.clone(),
@@ -282,12 +297,14 @@ impl Lane<'_> {
     }
 
     async fn change(&mut self, bytes: &bytes::Bytes) -> Result<()> {
-        let change = decode(bytes).map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
+        let change = decode(bytes)
+            .map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
         match self.relations.deliver(change) {
             Ok(Delivered::Nothing) => {}
             Ok(Delivered::Row(source, row)) => {
-                let source = named(&self.sources, &source)
-                    .ok_or_else(|| Error::new(Kind::Internal, format!("source {source} is bound but not loaded")))?;
+                let source = named(&self.sources, &source).ok_or_else(|| {
+                    Error::new(Kind::Internal, format!("source {source} is bound but not loaded"))
+                })?;
                 self.pending.bytes += row.size();
                 self.pending.in_transaction += 1;
                 self.pending.rows.push((source, row));
@@ -296,7 +313,9 @@ impl Lane<'_> {
                 tracing::warn!(table, action, "the source reported something other than an insert");
                 let key = format!("source_{action}:{table}");
                 let detail = json!({ "table": table, "action": action });
-                self.store.raise(&Finding { kind: "source_not_append_only", key, severity: "warning", detail }).await?;
+                self.store
+                    .raise(&Finding { kind: "source_not_append_only", key, severity: "warning", detail })
+                    .await?;
             }
             Err(surprise) => {
                 let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
@@ -335,7 +354,9 @@ impl Lane<'_> {
     /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
     /// and a server that shuts down would wait for us in vain.
     async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
-        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable && !self.pending.open) else { return Ok(()) };
+        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable && !self.pending.open) else {
+            return Ok(());
+        };
         self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
         let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
         let asked = std::mem::take(&mut self.pending.asked);
