@@ -64,7 +64,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
 
 /// The transport logs the errors it also returns, in its own words; ours are enough.
 fn log_to_stderr(config: &Config) -> Result<()> {
-    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off", config.log))
+    // The client logs every parameter at debug, and a parameter may be a row's value.
+    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off,tokio_postgres=off", config.log))
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
