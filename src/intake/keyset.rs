@@ -229,6 +229,7 @@ impl Session<'_> {
         let mut total = Outcome::default();
         let read = self.reader.read_frontier(&shared.lease.worker, source).await?;
         let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
+        let mut waited = false;
         loop {
             let rows = read.next(i32::try_from(turn.batch).unwrap_or(5_000)).await?;
             if rows.is_empty() {
@@ -236,6 +237,10 @@ impl Session<'_> {
             }
             if shared.stopping() {
                 return Ok(total); // The frontier stays; the pass is repeated.
+            }
+            // Once: all of it was committed before the snapshot.
+            if !std::mem::replace(&mut waited, true) && *shared.mode.borrow() == Mode::Streaming {
+                let_the_stream_have_them(shared, &self.writer).await?;
             }
             let rows = rows.into_iter().map(|row| (Arc::clone(source), row)).collect();
             total += delivery.deliver_missing(rows, Advance::Nothing).await?;
@@ -254,21 +259,9 @@ impl Session<'_> {
             return delivery.deliver(rows, advance).await;
         }
         if streaming {
-            self.let_the_stream_have_them().await?;
+            let_the_stream_have_them(shared, &self.writer).await?;
         }
         delivery.deliver_missing(rows, advance).await
-    }
-
-    /// What was just read was committed before now; once the stream is past now, whatever of it is missing was missed.
-    async fn let_the_stream_have_them(&self) -> Result<()> {
-        let shared = self.shared;
-        if shared.once {
-            return Ok(());
-        }
-        let now = self.writer.current_lsn().await?;
-        let mut reached = shared.reached.subscribe();
-        let _ = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= now)).await;
-        Ok(())
     }
 
     /// Takes holes off the hot list once everybody who could have filled them is gone. It is about cost, not about loss.
@@ -293,6 +286,17 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// What was just read was committed before now; once the stream is past now, whatever of it is missing was missed.
+async fn let_the_stream_have_them(shared: &Shared, writer: &Store) -> Result<()> {
+    if shared.once {
+        return Ok(());
+    }
+    let now = writer.current_lsn().await?;
+    let mut reached = shared.reached.subscribe();
+    let _ = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= now)).await;
+    Ok(())
 }
 
 /// How a row that this lane finds was captured.
