@@ -8,3 +8,27 @@ mod support;
 
 // The private PostgreSQL itself: versions, restarts, crashes, and that nothing is left behind.
 mod embedded;
+
+// All ten kinds and the unmapped capture: the same rows through stream and poll.
+mod kinds;
+
+// Stream, poll and replay over the same rows at once: nothing twice, no mark counted twice.
+mod once;
+
+// Inactive types: captured, one finding each, drained under the same identities, never twice.
+mod types;
+
+// Our own audit rows in a source that we read never come back.
+mod audit_rows;
+
+// What stands in content columns is found in no table, log, error or stream.
+mod canary;
+
+// The program and the database agree on who a row is.
+mod identity;
+
+// Birth untouched: the sources' catalogue is as it was, and the daemon's role can write no table.
+mod untouched;
+
+// Migrations: fresh, again, dry, adopted, refused, and the way back.
+mod migrations;
