@@ -8,3 +8,6 @@ mod support;
 
 // The private PostgreSQL itself: versions, restarts, crashes, and that nothing is left behind.
 mod embedded;
+
+// The module directions of ARCHITECTURE.md.
+mod architecture;

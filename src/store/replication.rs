@@ -173,7 +173,13 @@ fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option
 
 /// The statements a DBA may run by hand instead.
 #[must_use]
-pub fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
+pub fn setup_sql(publication: &str, slot: &str, sources: &[Arc<Source>]) -> String {
+    let slot = quote::fill(include_str!("sql/slot_setup.sql"), &[("slot", slot)]);
+    format!("{}\n{}", publication_sql(publication, sources, false), slot.trim_end())
+}
+
+#[must_use]
+fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
     let tables: Vec<_> = sources.iter().map(|s| published(&s.definition)).collect();
     let name = quote::identifier(name);
     let tables = tables.join(",\n    ");
