@@ -15,7 +15,7 @@ use crate::core::transaction::{Delivered, Relations};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, named};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named};
 use crate::source::stream::{Event, Gate, Stream};
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
@@ -173,6 +173,12 @@ async fn session(shared: &Shared) -> Result<End> {
 /// Records where the stream starts. A gap is a finding, and the keyset lane is asked to look at once.
 async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered: &Offered) -> Result<()> {
     let slot = &shared.config.slot;
+    let now = Instant::now();
+    shared.record.send_modify(|record| match continuity {
+        Continuity::Resume(_) => record.continuous_since = record.continuous_since.or(Some(now)),
+        Continuity::First(_) => record.continuous_since = Some(now),
+        Continuity::Gap { .. } => *record = StreamRecord { continuous_since: Some(now), gap_at: Some(now) },
+    });
     if let Continuity::Resume(_) = continuity {
         return Ok(());
     }
@@ -380,12 +386,3 @@ impl Lane<'_> {
         Ok(())
     }
 }
-
-/// Where the tests kill the process; nothing in a release build.
-#[cfg(debug_assertions)]
-fn failpoint(name: &str) {
-    crate::intake::chores::failpoint(name);
-}
-
-#[cfg(not(debug_assertions))]
-fn failpoint(_: &str) {}

@@ -145,6 +145,7 @@ pub struct Snapshot {
     pub next: u64,
     pub system_identifier: String,
     pub lsn: Option<Lsn>,
+    pub taken_at: String,
 }
 
 /// One frontier pass: a REPEATABLE READ snapshot and a portal over what it selects.
@@ -172,6 +173,8 @@ impl Store {
             .read_only(true)
             .start()
             .await?;
+        // A sequential scan of a large table may take longer than a poll is allowed to.
+        transaction.batch_execute(include_str!("sql/frontier_timeout.sql")).await?;
         // The snapshot is taken by this statement and holds for all that follow.
         let row = transaction
             .query_one(include_str!("sql/snapshot.sql"), &[])
@@ -188,6 +191,7 @@ impl Store {
             next: parse_xid(row.try_get("xmax")?)?,
             system_identifier: row.try_get("system_identifier")?,
             lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
+            taken_at: row.try_get("taken_at")?,
         };
         let usable = known.filter(|(f, system)| {
             crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
