@@ -1,6 +1,8 @@
 //! Arguments to commands. One file per command, each short; nothing imports this module.
 
 mod args;
+mod audit;
+mod certificates;
 mod config;
 mod demo;
 mod migrate;
@@ -57,6 +59,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Status { json } => status::run(&config, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
+        Command::Audit(command) => audit::run(&config, command).await,
+        Command::Certificates { history, json } => certificates::run(&config, history, json).await,
+        Command::Retire { before } => certificates::retire(&config, &before).await,
         Command::Config { json } => config::run(&config, json),
         Command::Demo(_) | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }

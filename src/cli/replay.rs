@@ -103,7 +103,7 @@ async fn replay(
 }
 
 /// A key of the source's type, else a time.
-fn bound(source: &Source, text: &str) -> Result<Bound> {
+pub fn bound(source: &Source, text: &str) -> Result<Bound> {
     if crate::core::watermark::Key::parse(source.id_type(), text).is_some() && !looks_like_time(text) {
         return Ok(Bound::Key(text.to_owned()));
     }

@@ -180,19 +180,7 @@ impl Store {
             .query_one(include_str!("sql/snapshot.sql"), &[])
             .await
             .context("taking a snapshot")?;
-        if row.try_get::<_, bool>("recovering")? {
-            return Err(Error::new(
-                Kind::Catalogue,
-                "this is a standby; its snapshot cannot certify anything, connect to the primary",
-            ));
-        }
-        let snapshot = Snapshot {
-            xmin: parse_xid(row.try_get("xmin")?)?,
-            next: parse_xid(row.try_get("xmax")?)?,
-            system_identifier: row.try_get("system_identifier")?,
-            lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
-            taken_at: row.try_get("taken_at")?,
-        };
+        let snapshot = Snapshot::from_row(&row)?;
         let usable = known.filter(|(f, system)| {
             crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
         });
@@ -214,6 +202,11 @@ impl Store {
         Ok(FrontierRead { transaction, portal, snapshot, full: usable.is_none() })
     }
 
+    /// What a snapshot taken now covers.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::from_row(&self.one(include_str!("sql/snapshot.sql"), &[]).await?)
+    }
+
     /// Moves the frontier after everything below it was handed off.
     pub async fn advance_frontier(&self, lease: &Lease, source: &str, snapshot: &Snapshot) -> Result<()> {
         let frontier = snapshot.xmin.to_string();
@@ -222,6 +215,24 @@ impl Store {
             [&lease.worker, &lease.owner, &lease.term, &source, &frontier, &snapshot.system_identifier, &lsn];
         self.one(include_str!("sql/frontier_advance.sql"), &params).await?;
         Ok(())
+    }
+}
+
+impl Snapshot {
+    fn from_row(row: &tokio_postgres::Row) -> Result<Self> {
+        if row.try_get::<_, bool>("recovering")? {
+            return Err(Error::new(
+                Kind::Catalogue,
+                "this is a standby; its snapshot cannot certify anything, connect to the primary",
+            ));
+        }
+        Ok(Self {
+            xmin: parse_xid(row.try_get("xmin")?)?,
+            next: parse_xid(row.try_get("xmax")?)?,
+            system_identifier: row.try_get("system_identifier")?,
+            lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
+            taken_at: row.try_get("taken_at")?,
+        })
     }
 }
 
