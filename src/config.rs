@@ -188,7 +188,9 @@ impl Layer {
             lease_ttl: get("LEASE_TTL"),
             reconcile_interval: get("RECONCILE_INTERVAL"),
             certify_interval: get("CERTIFY_INTERVAL"),
-            wal_budget_mb: get("WAL_BUDGET_MB").map(|v| parse_word("GOV_HANDOFF_WAL_BUDGET_MB", &v)).transpose()?,
+            wal_budget_mb: get("WAL_BUDGET_MB")
+                .map(|v| parse_word("GOV_HANDOFF_WAL_BUDGET_MB", &v))
+                .transpose()?,
             poll_interval: get("POLL_INTERVAL"),
             read_timeout: get("READ_TIMEOUT"),
             stream_retry: get("STREAM_RETRY"),

@@ -70,13 +70,24 @@ fn every_file_opens_by_saying_what_it_is() {
 #[test]
 fn the_core_imports_nothing_of_ours_but_the_core() {
     let core = |f: &File| f.is_in(&["src/core/"]);
-    let found: Vec<_> = offences("crate::", core).into_iter().filter(|l| !l.contains("crate::core")).collect();
+    let found: Vec<_> =
+        offences("crate::", core).into_iter().filter(|l| !l.contains("crate::core")).collect();
     assert_none("core depends on the shell", &found);
 }
 
 #[test]
 fn the_core_is_pure() {
-    let impure = ["tokio", "tracing::", "std::env", "Instant::now", "SystemTime", "Utc::now", "std::fs", "std::net", "new_v4"];
+    let impure = [
+        "tokio",
+        "tracing::",
+        "std::env",
+        "Instant::now",
+        "SystemTime",
+        "Utc::now",
+        "std::fs",
+        "std::net",
+        "new_v4",
+    ];
     for needle in impure {
         assert_none(&format!("core uses {needle}"), &offences(needle, |f| f.is_in(&["src/core/"])));
     }
@@ -97,7 +108,8 @@ fn each_borrowed_crate_has_one_door() {
         ("toml::", "src/co"),
     ] {
         let found = offences(needle, |f| !f.is_in(&[door, "src/cli/sources.rs"]));
-        let found: Vec<_> = found.into_iter().filter(|l| !l.contains("postgres_rustls::") || needle != "rustls::").collect();
+        let found: Vec<_> =
+            found.into_iter().filter(|l| !l.contains("postgres_rustls::") || needle != "rustls::").collect();
         assert_none(&format!("{needle} is used outside {door}"), &found);
     }
 }

@@ -27,13 +27,25 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
         let bar = bar(&store, &source).await?;
         let name = source.name().to_owned();
-        let audit = Audit { store: &store, reader: &mut reader, lease: &lease, intake: &config.worker, source, scope: &scope };
-        let progress = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")))?;
+        let audit = Audit {
+            store: &store,
+            reader: &mut reader,
+            lease: &lease,
+            intake: &config.worker,
+            source,
+            scope: &scope,
+        };
+        let progress =
+            audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")))?;
         bar.finish_and_clear();
         results.push((name, progress));
     }
     store.resign_lease(&lease).await?;
-    if command.json { print_json(&results)? } else { print(&results, command.check) }
+    if command.json {
+        print_json(&results)?
+    } else {
+        print(&results, command.check)
+    }
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
 }
@@ -51,7 +63,9 @@ async fn selected(store: &Store, config: &Config, name: Option<&str>) -> Result<
 
 async fn bar(store: &Store, source: &Source) -> Result<ProgressBar> {
     let bar = ProgressBar::new(store.row_estimate(source).await?.try_into().unwrap_or(0));
-    if let Ok(style) = ProgressStyle::with_template("{msg:<40} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{msg:<40} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}")
+    {
         bar.set_style(style);
     }
     bar.set_message(source.name().to_owned());
@@ -69,7 +83,8 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 }
 
 fn print_json(results: &[(String, Progress)]) -> Result<()> {
-    let sources: Vec<_> = results.iter().map(|(name, p)| json!({ "source": name, "clean": p.clean(), "audit": p })).collect();
+    let sources: Vec<_> =
+        results.iter().map(|(name, p)| json!({ "source": name, "clean": p.clean(), "audit": p })).collect();
     output::json(&json!({ "clean": results.iter().all(|(_, p)| p.clean()), "sources": sources }))
 }
 
@@ -77,16 +92,30 @@ fn print(results: &[(String, Progress)], check: bool) {
     let number = |n: u64| output::count(n.try_into().unwrap_or(i64::MAX));
     let row = |(name, p): &(String, Progress)| {
         let repaired = if check { "-".to_owned() } else { number(p.repaired) };
-        vec![name.clone(), number(p.rows), number(p.missing), repaired, number(p.doubled), number(p.orphans), format!("{} ms", p.spent_ms)]
+        vec![
+            name.clone(),
+            number(p.rows),
+            number(p.missing),
+            repaired,
+            number(p.doubled),
+            number(p.orphans),
+            format!("{} ms", p.spent_ms),
+        ]
     };
     let header = ["source", "rows", "missing", "repaired", "doubled", "orphans", "took"];
     output::table(&header, &results.iter().map(row).collect::<Vec<_>>());
     for (name, p) in results {
-        for (word, keys, total) in [("missing", &p.missing_keys, p.missing), ("orphan", &p.orphan_keys, p.orphans)] {
+        for (word, keys, total) in
+            [("missing", &p.missing_keys, p.missing), ("orphan", &p.orphan_keys, p.orphans)]
+        {
             if total > 0 {
                 let shown: Vec<_> = keys.iter().take(SHOWN).map(String::as_str).collect();
                 let more = total - u64::try_from(shown.len()).unwrap_or(0);
-                let rest = if more > 0 { format!(" and {} more (--json names them)", number(more)) } else { String::new() };
+                let rest = if more > 0 {
+                    format!(" and {} more (--json names them)", number(more))
+                } else {
+                    String::new()
+                };
                 output::line(format_args!("{name} {word}: {}{rest}", shown.join(", ")));
             }
         }

@@ -19,7 +19,9 @@ pub async fn run(config: &Config, history: i64, json: bool) -> Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     if latest.is_empty() {
-        output::line("no certificate yet; the daemon takes the first within a minute, `gov-handoff audit` at once");
+        output::line(
+            "no certificate yet; the daemon takes the first within a minute, `gov-handoff audit` at once",
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let header = ["source", "complete through", "frontier", "lsn", "by", "rows", "repaired", "digest"];
@@ -37,15 +39,31 @@ fn row(certificate: &Value) -> Vec<String> {
         Value::Null => "-".to_owned(),
         other => other.to_string(),
     };
-    let repaired: i64 = certificate["repaired"].as_object().map_or(0, |m| m.values().filter_map(Value::as_i64).sum());
-    let by = if certificate["full"].as_bool() == Some(true) { format!("{}, full", text("kind")) } else { text("kind") };
+    let repaired: i64 =
+        certificate["repaired"].as_object().map_or(0, |m| m.values().filter_map(Value::as_i64).sum());
+    let by = if certificate["full"].as_bool() == Some(true) {
+        format!("{}, full", text("kind"))
+    } else {
+        text("kind")
+    };
     let digest: String = text("digest").chars().take(20).collect();
-    vec![text("source"), text("taken_at"), text("frontier"), text("lsn"), by, text("rows_checked"), output::count(repaired), digest]
+    vec![
+        text("source"),
+        text("taken_at"),
+        text("frontier"),
+        text("lsn"),
+        by,
+        text("rows_checked"),
+        output::count(repaired),
+        digest,
+    ]
 }
 
 pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
     if chrono::NaiveDate::parse_from_str(before.get(..10).unwrap_or(before), "%Y-%m-%d").is_err() {
-        return Err(Error::config(format!("`{before}` is no time; write for example 2026-01-01 or 2026-01-01T12:00:00Z")));
+        return Err(Error::config(format!(
+            "`{before}` is no time; write for example 2026-01-01 or 2026-01-01T12:00:00Z"
+        )));
     }
     let store = connect::open(&config.target, "gov-handoff retire").await?;
     let bar = ProgressBar::new_spinner();

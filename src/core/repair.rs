@@ -57,7 +57,9 @@ pub fn explain(c: &Circumstances) -> Reason {
     }
     match (c.occurred_at, c.watermark) {
         (None, _) if c.ordered => Reason::NullKey,
-        (Some(at), Some(mark)) if mark.as_pg_micros().saturating_sub(at.as_pg_micros()) > BACK_DATED => Reason::BackDated,
+        (Some(at), Some(mark)) if mark.as_pg_micros().saturating_sub(at.as_pg_micros()) > BACK_DATED => {
+            Reason::BackDated
+        }
         _ => Reason::LateCommit,
     }
 }
@@ -72,7 +74,14 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_circumstances() {
-        let base = Circumstances { occurred_at: at(9_990), ordered: true, watermark: at(10_000), stream_vouched: false, gap: false, first: false };
+        let base = Circumstances {
+            occurred_at: at(9_990),
+            ordered: true,
+            watermark: at(10_000),
+            stream_vouched: false,
+            gap: false,
+            first: false,
+        };
         assert_eq!(explain(&base), Reason::LateCommit);
         assert_eq!(explain(&Circumstances { occurred_at: at(1), ..base }), Reason::BackDated);
         assert_eq!(explain(&Circumstances { occurred_at: None, ..base }), Reason::NullKey);

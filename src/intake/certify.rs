@@ -50,7 +50,13 @@ impl Proof {
     }
 
     /// Counts missing rows by reason. Only what the stream should have had is a finding.
-    pub async fn explain(&mut self, shared: &Shared, store: &Store, rows: &[(Arc<Source>, Row)], passed: bool) -> Result<()> {
+    pub async fn explain(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        rows: &[(Arc<Source>, Row)],
+        passed: bool,
+    ) -> Result<()> {
         let Some((source, _)) = rows.first() else { return Ok(()) };
         let watermark = store.watermark_at(&shared.config.worker, source.name()).await?;
         let mut missed = 0;
@@ -60,7 +66,11 @@ impl Proof {
             missed += u64::from(reason == Reason::MissedByStream);
         }
         if missed > 0 {
-            tracing::warn!(source = source.name(), missed, "the stream did not bring these; handed off by the reconciler");
+            tracing::warn!(
+                source = source.name(),
+                missed,
+                "the stream did not bring these; handed off by the reconciler"
+            );
             let key = format!("handoff_missed:{}", source.name());
             let detail = json!({ "source": source.name(), "rows": missed });
             store.raise(&Finding { kind: "handoff_missed", key, severity: "high", detail }).await?;
@@ -77,8 +87,10 @@ impl Proof {
         passed: bool,
     ) -> Circumstances {
         let record = *shared.record.borrow();
-        let since_last = |at: Option<Instant>| at.is_some_and(|at| self.looked_at.is_none_or(|looked| at > looked));
-        let continuous = record.continuous_since.is_some_and(|at| self.looked_at.is_some_and(|looked| at < looked));
+        let since_last =
+            |at: Option<Instant>| at.is_some_and(|at| self.looked_at.is_none_or(|looked| at > looked));
+        let continuous =
+            record.continuous_since.is_some_and(|at| self.looked_at.is_some_and(|looked| at < looked));
         Circumstances {
             occurred_at: source.watermark(row).and_then(|w| w.at),
             ordered: source.definition.order.is_some(),
@@ -122,7 +134,8 @@ impl Pass<'_> {
                 return Ok(total); // The frontier stays where it is; the pass is repeated by whoever comes next.
             }
             let seen = rows.len();
-            let missing = delivery.missing(rows.into_iter().map(|row| (Arc::clone(source), row)).collect()).await?;
+            let missing =
+                delivery.missing(rows.into_iter().map(|row| (Arc::clone(source), row)).collect()).await?;
             digest.merge(missing.digest);
             recorded += missing.recorded;
             proof.explain(shared, writer, &missing.rows, passed).await?;

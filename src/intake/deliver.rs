@@ -100,13 +100,19 @@ impl Delivery<'_> {
         }
         let unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         let seen = rows.len();
-        let lacking = |(ids, refused): &(Vec<Uuid>, bool)| *refused || ids.iter().any(|id| unrecorded.contains(id));
-        let rows: Vec<_> = rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
+        let lacking =
+            |(ids, refused): &(Vec<Uuid>, bool)| *refused || ids.iter().any(|id| unrecorded.contains(id));
+        let rows: Vec<_> =
+            rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
         Ok(Missing { recorded: seen - rows.len(), rows, digest })
     }
 
     /// [`missing`](Self::missing), then [`deliver`](Self::deliver).
-    pub async fn deliver_missing(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+    pub async fn deliver_missing(
+        &self,
+        rows: Vec<(Arc<Source>, Row)>,
+        advance: Advance<'_>,
+    ) -> Result<Outcome> {
         let seen = rows.len();
         let missing = self.missing(rows).await?;
         let mut outcome = self.deliver(missing.rows, advance).await?;

@@ -262,7 +262,13 @@ impl Session<'_> {
 
     async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
         let batch = i32::try_from(turn.batch).unwrap_or(5_000);
-        let pass = Pass { shared: self.shared, reader: &mut self.reader, writer: &self.writer, source: &turn.source, batch };
+        let pass = Pass {
+            shared: self.shared,
+            reader: &mut self.reader,
+            writer: &self.writer,
+            source: &turn.source,
+            batch,
+        };
         pass.run(&mut turn.proof).await
     }
 
@@ -301,7 +307,9 @@ pub async fn let_the_stream_have_them(shared: &Shared, store: &Store, then: Opti
         None => store.current_lsn().await?,
     };
     let mut reached = shared.reached.subscribe();
-    Ok(tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then)).await.is_ok_and(|r| r.is_ok()))
+    Ok(tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then))
+        .await
+        .is_ok_and(|r| r.is_ok()))
 }
 
 /// How a row that this lane finds was captured.

@@ -7,6 +7,7 @@
 mod certify;
 mod chores;
 mod deliver;
+mod guard;
 mod keyset;
 mod pause;
 mod stream;
@@ -58,6 +59,10 @@ struct Shared {
     /// The stream has handed off everything that was committed before here.
     reached: watch::Sender<Lsn>,
     record: watch::Sender<StreamRecord>,
+    /// Why the stream must not go on, if it must not.
+    objection: watch::Sender<Option<String>>,
+    /// After giving the slot up for its size: when it may be taken again.
+    rejoin_at: watch::Sender<Option<Instant>>,
     /// Counts redefinitions of the sources.
     definitions: watch::Sender<u64>,
     /// Asks the keyset lane for a pass now.
@@ -136,6 +141,8 @@ async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::R
         stop: stop_rx,
         mode: watch::Sender::new(Mode::first(config.intent)),
         reached: watch::Sender::new(Lsn::ZERO),
+        objection: watch::Sender::new(None),
+        rejoin_at: watch::Sender::new(None),
         record: watch::Sender::new(StreamRecord::default()),
         definitions: watch::Sender::new(0),
         look: Notify::new(),

@@ -53,7 +53,13 @@ impl Store {
     }
 
     /// Keeps a certificate as the source's latest, and in the history if it is worth an entry.
-    pub async fn put_certificate(&self, lease: &Lease, worker: &str, certificate: &Certificate, history: bool) -> Result<()> {
+    pub async fn put_certificate(
+        &self,
+        lease: &Lease,
+        worker: &str,
+        certificate: &Certificate,
+        history: bool,
+    ) -> Result<()> {
         let value = serde_json::to_value(certificate)?;
         let params: [&(dyn ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &worker, &certificate.source, &value, &history];
@@ -71,13 +77,26 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    pub async fn put_audit_progress(&self, lease: &Lease, source: &str, after: Option<&str>, progress: &Value) -> Result<()> {
-        let params: [&(dyn ToSql + Sync); 6] = [&lease.worker, &lease.owner, &lease.term, &source, &after, progress];
-        self.one(include_str!("sql/audit_checkpoint.sql"), &params).await.context("keeping the audit's progress")?;
+    pub async fn put_audit_progress(
+        &self,
+        lease: &Lease,
+        source: &str,
+        after: Option<&str>,
+        progress: &Value,
+    ) -> Result<()> {
+        let params: [&(dyn ToSql + Sync); 6] =
+            [&lease.worker, &lease.owner, &lease.term, &source, &after, progress];
+        self.one(include_str!("sql/audit_checkpoint.sql"), &params)
+            .await
+            .context("keeping the audit's progress")?;
         Ok(())
     }
 
-    pub async fn audit_progress(&self, worker: &str, source: &str) -> Result<Option<(Option<String>, Value)>> {
+    pub async fn audit_progress(
+        &self,
+        worker: &str,
+        source: &str,
+    ) -> Result<Option<(Option<String>, Value)>> {
         let row = self.optional(include_str!("sql/audit_progress.sql"), &[&worker, &source]).await?;
         row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
     }

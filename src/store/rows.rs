@@ -82,7 +82,8 @@ impl Store {
         span: &Span,
         after: Option<&str>,
         limit: i64,
-    ) -> Result<Vec<Row>> {
+        certified: Option<u64>,
+    ) -> Result<Vec<(bool, Row)>> {
         let definition = &source.definition;
         let id = quote::identifier(&definition.id.column);
         let id_type = definition.id.id_type.sql_name();
@@ -114,14 +115,20 @@ impl Store {
                 ("columns", &quote::text_columns(definition)),
                 ("table", &quote::table(definition)),
                 ("id", &id),
+                ("fresh", &certified.map_or_else(|| "true".to_owned(), younger_than)),
                 ("after", &after.map_or_else(|| "true".to_owned(), |key| beyond(">", key))),
                 ("from", &bound(">=", &span.from)?),
                 ("to", &bound("<=", &span.to)?),
             ],
         );
         let rows = self.client.query(&sql, &[&limit]).await.context(format!("reading {}", source.name()))?;
-        rows.iter().map(|row| text_row(row, 0)).collect()
+        rows.iter().map(|row| Ok((row.try_get("fresh")?, text_row(row, 1)?))).collect()
     }
+}
+
+/// Selects rows whose inserting transaction is not older than `frontier`.
+fn younger_than(frontier: u64) -> String {
+    format!("age(t.xmin) <= age('{frontier}'::xid8::xid)")
 }
 
 /// One end of a stretch.
@@ -185,7 +192,7 @@ impl Store {
             crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
         });
         let predicate = match &usable {
-            Some((f, _)) => format!("age(t.xmin) <= age('{f}'::xid8::xid)"),
+            Some((f, _)) => younger_than(*f),
             None => "true".to_owned(),
         };
         let definition = &source.definition;

@@ -6,6 +6,7 @@
 //! chunk with the counts so far, so that an audit that is killed goes on where it was and counts nothing twice.
 
 use crate::core::certificate::{Certificate, Digest};
+use crate::core::frontier::usable;
 use crate::core::handoff::{Mapped, Source};
 use crate::core::repair::Reason;
 use crate::core::row::Row;
@@ -119,12 +120,21 @@ impl Audit<'_> {
             return self.incremental(report).await;
         }
         let (mut after, mut progress) = self.resume_or_start().await?;
+        // Ages are only compared on the server and within the range that the certifying pass itself trusts.
+        let snapshot = self.reader.snapshot().await?;
+        let known = self.store.frontier(self.intake, self.source.name()).await?;
+        let certified = known
+            .filter(|(f, system)| usable(*f, snapshot.next, *system == snapshot.system_identifier))
+            .map(|(f, _)| f);
         report(&progress);
         while progress.phase == Phase::Rows {
             let begun = Instant::now();
-            let rows = self.store.rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK).await?;
+            let rows = self
+                .store
+                .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
+                .await?;
             match rows.last() {
-                Some(last) => {
+                Some((_, last)) => {
                     after = Some(self.source.key(last).to_owned());
                     self.check_rows(rows, &mut progress).await?;
                     progress.chunks += 1;
@@ -178,13 +188,14 @@ impl Audit<'_> {
             digest: Digest::default().to_string(),
             ..Progress::default()
         };
-        let checker = Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
+        let checker =
+            Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
         loop {
             let rows = read.next(i32::try_from(CHUNK).unwrap_or(5_000)).await?;
             if rows.is_empty() {
                 break;
             }
-            checker.rows(rows, &mut progress).await?;
+            checker.rows(rows.into_iter().map(|row| (true, row)).collect(), &mut progress).await?;
             progress.chunks += 1;
             report(&progress);
         }
@@ -194,9 +205,10 @@ impl Audit<'_> {
         self.finish(progress).await
     }
 
-    async fn check_rows(&mut self, rows: Vec<Row>, progress: &mut Progress) -> Result<()> {
+    async fn check_rows(&mut self, rows: Vec<(bool, Row)>, progress: &mut Progress) -> Result<()> {
         let source = Arc::clone(&self.source);
-        let checker = Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
+        let checker =
+            Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
         checker.rows(rows, progress).await
     }
 
@@ -273,23 +285,27 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    async fn rows(&self, rows: Vec<Row>, progress: &mut Progress) -> Result<()> {
-        let (mut expected, mut digest) = (Vec::new(), Digest::default());
-        for row in &rows {
+    async fn rows(&self, rows: Vec<(bool, Row)>, progress: &mut Progress) -> Result<()> {
+        let (mut expected, mut digest, mut fresh) = (Vec::new(), Digest::default(), HashSet::new());
+        for (young, row) in &rows {
             if let Mapped::Handoffs(handoffs) = self.source.map(row) {
                 let number = self.source.watermark(row).and_then(|w| w.key.as_int());
                 for handoff in handoffs {
                     digest.add(handoff.id);
+                    if *young {
+                        fresh.insert(handoff.id);
+                    }
                     expected.push(Expected { id: handoff.id, key: handoff.source_key, number });
                 }
             }
         }
-        let missing = self.settled(&expected).await?;
+        let missing = self.settled(&expected, &fresh).await?;
         let keys: HashSet<&str> =
             expected.iter().filter(|e| missing.contains(&e.id)).map(|e| e.key.as_str()).collect();
         progress.rows += u64::try_from(rows.len()).unwrap_or(0);
         progress.add_digest(digest);
-        let lacking: Vec<Row> = rows.into_iter().filter(|row| keys.contains(self.source.key(row))).collect();
+        let lacking: Vec<Row> =
+            rows.into_iter().map(|(_, row)| row).filter(|row| keys.contains(self.source.key(row))).collect();
         for row in &lacking {
             progress.missing += 1;
             progress.name_missing(self.source.key(row));
@@ -303,12 +319,14 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What is missing, after the intake was given time to bring what was on its way.
-    async fn settled(&self, expected: &[Expected]) -> Result<HashSet<Uuid>> {
+    /// What is missing, after the intake was given time to bring what was on its way. What is older than the last
+    /// certificate is on nobody's way any more.
+    async fn settled(&self, expected: &[Expected], fresh: &HashSet<Uuid>) -> Result<HashSet<Uuid>> {
         let begun = Instant::now();
         loop {
-            let missing: HashSet<Uuid> = self.store.unaccounted(self.source.name(), expected).await?.into_iter().collect();
-            if missing.is_empty() || begun.elapsed() > GRACE {
+            let missing: HashSet<Uuid> =
+                self.store.unaccounted(self.source.name(), expected).await?.into_iter().collect();
+            if missing.is_disjoint(fresh) || begun.elapsed() > GRACE {
                 return Ok(missing);
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
