@@ -67,9 +67,10 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// The transport logs the errors it also returns, in its own words; ours are enough.
+/// The transport logs the errors it also returns, and the driver logs the parameters of its statements, which are row
+/// values. Neither may speak, whatever filter the operator asks for.
 fn log_to_stderr(config: &Config) -> Result<()> {
-    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off", config.log))
+    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off,tokio_postgres=warn", config.log))
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
