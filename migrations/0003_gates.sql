@@ -538,7 +538,7 @@ declare
     v_old jsonb;
 begin
     -- One definition at a time: two that register the same source would both find none.
-    perform pg_advisory_xact_lock(6748001, 2);
+    perform pg_advisory_xact_lock(6748001, 3);
     select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
     if v_old = p_definition then
         return 'unchanged';

@@ -32,3 +32,6 @@ mod untouched;
 
 // Migrations: fresh, again, dry, adopted, refused, and the way back.
 mod migrations;
+
+// The module directions of ARCHITECTURE.md.
+mod architecture;
