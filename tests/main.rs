@@ -35,3 +35,12 @@ mod migrations;
 
 // The module directions of ARCHITECTURE.md.
 mod architecture;
+
+// The proof of no loss: audits, certificates, frontiers, retention, conservation.
+mod proof;
+
+// The mode machine: whatever takes the stream away, it comes back by itself and nothing is missed.
+mod modes;
+
+// `selftest`: it passes, leaves nothing behind however it ends, and can fail.
+mod selftest;

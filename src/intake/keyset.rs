@@ -262,7 +262,10 @@ impl Session<'_> {
 
     async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
         let batch = i32::try_from(turn.batch).unwrap_or(5_000);
+        let capturing = matches!(turn.strategy, Strategy::Frontier { .. })
+            && *self.shared.mode.borrow() != Mode::Streaming;
         let pass = Pass {
+            capturing,
             shared: self.shared,
             reader: &mut self.reader,
             writer: &self.writer,
