@@ -239,38 +239,40 @@ async fn what_retention_took_is_never_emitted_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_that_is_killed_anywhere_counts_every_row_once() {
-    const ROWS: u64 = 23_456;
+    const ROWS: u64 = 43_210;
+    const PROGRESS: &str = "select coalesce((select (last_run_summary #>> '{audit,chunks}')::bigint from gov_worker_cursor \
+                            where worker_name = 'gov_periodic_full_audit'), 0)";
     let db = migrated().await;
     sql(&db.client, &births(u32::try_from(ROWS).expect("small"))).await;
     once(&db.url).await;
-    let mut kills = 0;
-    let report = loop {
+    let start = || {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
         command
             .args(["audit", "--full", "--json", "--source", "birth_registry"])
             .env("DATABASE_URL", &db.url);
-        let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts");
-        if kills < 8 {
-            // Anywhere: the moments are spread over the whole run, another one each time.
-            let moment = Duration::from_millis(150 + 137 * kills);
-            if tokio::time::timeout(moment, child.wait()).await.is_err() {
-                child.kill().await.expect("kill");
-                kills += 1;
-                // As after the lease has run out.
-                sql(
-                    &db.client,
-                    "update queue_heartbeat set lease_owner = null \
-                                 where executor_name = 'gov_periodic_full_audit'",
-                )
-                .await;
-                continue;
-            }
-        }
-        let output = child.wait_with_output().await.expect("it ends");
-        assert_eq!(output.status.code(), Some(0));
-        break json(&String::from_utf8_lossy(&output.stdout));
+        command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts")
     };
-    assert!(kills > 1, "it was never killed");
+    let mut last = -1;
+    for round in 0..6 {
+        let mut child = start();
+        // Each time after at least one more chunk, and some way into the next.
+        while number(&db.client, PROGRESS).await <= last {
+            assert!(child.try_wait().expect("wait").is_none(), "it ended before it was killed");
+        }
+        tokio::time::sleep(Duration::from_millis(7 * round)).await;
+        child.kill().await.expect("kill");
+        last = number(&db.client, PROGRESS).await;
+        // As after the lease has run out.
+        sql(
+            &db.client,
+            "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'",
+        )
+        .await;
+    }
+    assert!(last > 0 && last < 9, "it was killed before its first chunk or after its last: {last}");
+    let output = start().wait_with_output().await.expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let report = json(&String::from_utf8_lossy(&output.stdout));
     let audit = of(&report, "birth_registry");
     assert_eq!(audit["rows"], ROWS, "{audit}");
     assert_eq!(audit["chunks"], ROWS.div_ceil(5_000), "{audit}");
