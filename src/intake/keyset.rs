@@ -267,7 +267,12 @@ impl Session<'_> {
         }
         let now = self.writer.current_lsn().await?;
         let mut reached = shared.reached.subscribe();
-        let _ = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= now)).await;
+        let mut mode = shared.mode.subscribe();
+        tokio::select! {
+            _ = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= now)) => {}
+            // A stream that is lost brings nothing any more; waiting for it would delay the fall back.
+            _ = mode.wait_for(|mode| *mode != Mode::Streaming) => {}
+        }
         Ok(())
     }
 
