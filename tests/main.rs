@@ -8,3 +8,6 @@ mod support;
 
 // The private PostgreSQL itself: versions, restarts, crashes, and that nothing is left behind.
 mod embedded;
+
+// What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
+mod demo;

@@ -2,7 +2,7 @@
 
 mod args;
 mod config;
-mod demo;
+pub mod demo;
 mod migrate;
 mod output;
 mod replay;
