@@ -11,3 +11,6 @@ mod embedded;
 
 // What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
 mod demo;
+
+// The module directions of ARCHITECTURE.md.
+mod architecture;

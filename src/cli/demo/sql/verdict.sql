@@ -42,7 +42,7 @@ recorded as (
 handed as (
     select source, key, kind, count(*) as times
       from recorded
-     where source in ('birth_registry', 'registry_changelog')
+     where source in ('birth_registry', 'registry_changelog') and captured_by is not null
      group by source, key, kind
 ),
 compared as (
@@ -59,4 +59,4 @@ select (select count(*) from public.birth_registry) as births,
        (select count(*) from compared where not born) as unborn,
        (select count(*) from recorded where captured_by = 'stream') as by_stream,
        (select count(*) from recorded where captured_by = 'poll') as by_poll,
-       (select count(*) from recorded where captured_by = 'reconcile') as by_reconcile
+       (select count(*) from recorded where captured_by in ('reconcile', 'certify')) as by_reconcile
