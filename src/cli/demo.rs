@@ -103,7 +103,7 @@ fn next_steps() {
     output::line(format_args!("  {}", style("On a database of your own:").bold()));
     for (what, why) in [
         ("export DATABASE_URL=postgres://user:password@host/database", ""),
-        ("gov-handoff migrate", "create tables, load default sources"),
+        ("gov-handoff migrate", "set up tables, load default sources"),
         ("gov-handoff types activate --all", "let signals out, captured until then"),
         ("gov-handoff run", "stream where possible, poll where not"),
         ("gov-handoff status", "see how it fares"),
