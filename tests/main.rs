@@ -33,5 +33,8 @@ mod untouched;
 // Migrations: fresh, again, dry, adopted, refused, and the way back.
 mod migrations;
 
+// What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
+mod demo;
+
 // The module directions of ARCHITECTURE.md.
 mod architecture;
