@@ -268,6 +268,10 @@ impl Session<'_> {
             writer: &self.writer,
             source: &turn.source,
             batch,
+            captured_by: match turn.strategy {
+                Strategy::Ranges { .. } => "certify",
+                Strategy::Frontier { .. } => capture(self.shared),
+            },
         };
         pass.run(&mut turn.proof).await
     }
