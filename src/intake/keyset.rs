@@ -9,6 +9,7 @@ use crate::core::handoff::Source;
 use crate::core::mode::{Mode, next_pause};
 use crate::core::row::Row;
 use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::chores::failpoint;
 use crate::intake::deliver::{Delivery, Outcome};
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared};
@@ -213,7 +214,9 @@ impl Session<'_> {
             let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
             let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
+            failpoint("keyset_before_apply");
             total += self.hand_off(rows, advance).await?;
+            failpoint("keyset_after_apply");
         }
         if depth == Depth::All {
             turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY;
@@ -240,8 +243,10 @@ impl Session<'_> {
             let rows = rows.into_iter().map(|row| (Arc::clone(source), row)).collect();
             total += delivery.deliver_missing(rows, Advance::Nothing).await?;
         }
+        failpoint("frontier_before_advance");
         // Only now: everything visible below the snapshot's oldest writer is durable, the rest will be selected again.
         self.writer.advance_frontier(&shared.lease, source.name(), &read.snapshot).await?;
+        failpoint("frontier_after_advance");
         read.close().await?;
         Ok(total)
     }

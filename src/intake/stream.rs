@@ -13,6 +13,7 @@ use crate::core::pgoutput::decode;
 use crate::core::row::Row;
 use crate::core::transaction::{Delivered, Relations};
 use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::chores::failpoint;
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared, named};
@@ -374,18 +375,10 @@ impl Lane<'_> {
             }
             return Err(e);
         }
+        failpoint("after_confirm");
         self.durable = lsn;
         self.confirmed_at = Instant::now();
         stream.acknowledge(lsn);
         Ok(())
     }
 }
-
-/// Where the tests kill the process; nothing in a release build.
-#[cfg(debug_assertions)]
-fn failpoint(name: &str) {
-    crate::intake::chores::failpoint(name);
-}
-
-#[cfg(not(debug_assertions))]
-fn failpoint(_: &str) {}

@@ -3,6 +3,8 @@
 //! The cluster is a static and so never dropped; its guard process clears up when this process ends. Tests
 //! that stop or reconfigure a server start a [`Cluster`] of their own instead ([`private_cluster`]).
 
+pub mod process;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
