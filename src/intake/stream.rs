@@ -11,7 +11,7 @@ use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
 use crate::core::pgoutput::decode;
 use crate::core::row::Row;
-use crate::core::transaction::{Delivered, Relations};
+use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::chores::failpoint;
 use crate::intake::deliver::Delivery;
@@ -322,11 +322,27 @@ impl Lane<'_> {
                 let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
                 let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
                 self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
+                if self.is_past(&surprise).await? {
+                    return Ok(());
+                }
                 // Not acknowledged: the server keeps it until the definition or the publication is mended.
                 return Err(Error::new(Kind::Replication, surprise.to_string()));
             }
         }
         Ok(())
+    }
+
+    /// A slot decodes with the catalogue of the time: rows written before the definition or the publication was mended
+    /// still look as they did then, and would stop the stream for ever. Once the publication is right they are left to
+    /// the keyset lane, in whose open ranges they still are, and which is asked to look at once.
+    async fn is_past(&mut self, surprise: &Surprise) -> Result<bool> {
+        let problem = self.store.publication_problem(&self.shared.config.publication, &self.sources).await?;
+        if problem.is_some() || !self.relations.leave_to_the_tables() {
+            return Ok(false);
+        }
+        tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
+        self.shared.look.notify_one();
+        Ok(true)
     }
 
     /// Commits what is pending, then acknowledges. Never the other way round: the server forgets what is acknowledged.
