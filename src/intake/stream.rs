@@ -88,6 +88,9 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
     let admin = connect::open(&config.replication, "gov-handoff replication").await?;
     admin.check_streaming().await?;
     let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
+    if slot.is_none() && config.create {
+        admin.check_slot_free(&config.slot).await?;
+    }
     if let Some(problem) = admin.publication_problem(&config.publication, sources).await? {
         let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
         if !config.create {
