@@ -73,11 +73,11 @@ async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass(
         registry.until_mode(mode).await;
         registry
             .sql("insert into birth_registry (entity_code, collection_name)
-                  select case when g % 2 = 0 then repeat(md5(g::text), 32768) else 'e' || g end, 'c' from generate_series(1, 120) g")
+                  select case when g % 2 = 0 then repeat(md5(g::text), 32768) else 'e' || g end, 'c' from generate_series(1, 40) g")
             .await;
         registry.until_all_handed_off().await;
-        assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 60, "{mode}");
-        assert_eq!(registry.number("select count(*) from event_outbox").await, 60, "{mode}");
+        assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 20, "{mode}");
+        assert_eq!(registry.number("select count(*) from event_outbox").await, 20, "{mode}");
         println!("{mode}: {} MiB resident with megabyte rows", daemon.peak_mib());
         assert!(daemon.peak_mib() < WIDE, "{mode}: {} MiB resident", daemon.peak_mib());
         drop(daemon);

@@ -133,8 +133,8 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
     refused(url, &["--config", broken.path(), "status"], 2, &[broken.path(), "line 2"]).await;
     let unknown = TemporaryFile::new("unknown.toml", "mode = \"auto\"\nwal_lever = \"up\"\n");
     refused(url, &["--config", unknown.path(), "run", "--once"], 2, &["line 2", "wal_lever"]).await;
-    let badly = TemporaryFile::new("badly.toml", "lease_ttl = \"soon\"\n");
-    refused(url, &["--config", badly.path(), "status"], 2, &["lease_ttl", "5s"]).await;
+    let badly = TemporaryFile::new("badly.toml", "poll_interval = \"soon\"\n");
+    refused(url, &["--config", badly.path(), "status"], 2, &["poll_interval", "5s"]).await;
     refused(url, &["--config", "absent.toml", "status"], 2, &["absent.toml"]).await;
     refused(url, &["run", "--mode", "sideways"], 2, &["sideways", "auto, stream, poll"]).await;
     refused(url, &["run", "--slot", "Not A Slot"], 2, &["Not A Slot", "a-z"]).await;
@@ -153,7 +153,7 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
     let born = "governance.handoff.object_born";
     let good = source("birth_registry", "entity_code", born);
     for (name, text, words) in [
-        ("torn", format!("{good}\n[[source]\n"), &["line 10"][..]),
+        ("torn", format!("{good}\n[[source]\n"), &["line 11"][..]),
         (
             "no-table",
             format!("{good}{}", source("absent", "code", born)),

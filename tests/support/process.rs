@@ -183,6 +183,17 @@ impl Registry {
         self.until_mode("stream").await;
     }
 
+    /// The slot has let go of everything committed before now: no surprise holds it back.
+    pub async fn until_stream_is_past_now(&self) {
+        let here = self.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+        self.births("passing", 1).await;
+        let slot = self.slot();
+        let past = format!(
+            "select count(*) from pg_replication_slots where slot_name = '{slot}' and confirmed_flush_lsn >= '{here}'"
+        );
+        until("the stream goes on", async || self.number(&past).await == 1).await;
+    }
+
     pub async fn births(&self, code: &str, n: u32) {
         let insert = "insert into birth_registry (entity_code, collection_name, status) select $1::text || g, 'c' || g % 5, \
                       case when g % 3 = 0 then 'registered' end from generate_series(1, $2::int) g";
