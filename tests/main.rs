@@ -23,3 +23,6 @@ mod refusals;
 
 // What the stream did not expect: a finding each, and nothing acknowledged away.
 mod surprises;
+
+// The module directions of ARCHITECTURE.md.
+mod architecture;

@@ -1,11 +1,12 @@
 //! From rows to durable effects: map, coalesce, apply; what cannot be handed off is set aside, never dropped.
 
+use crate::core::certificate::Digest;
 use crate::core::coalesce::{Batch, coalesce};
 use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
 use crate::core::row::Row;
 use crate::core::watermark::{self, Watermark};
 use crate::error::{Error, Kind, Result};
-use crate::intake::chores::failpoint;
+use crate::intake::failpoint;
 use crate::store::Store;
 use crate::store::apply::{Advance, CursorStep};
 use crate::store::lease::Lease;
@@ -38,6 +39,14 @@ struct Item {
     key: String,
     watermark: Option<Watermark>,
     handoffs: Vec<Handoff>,
+}
+
+/// What a look behind the stream found.
+pub struct Missing {
+    pub rows: Vec<(Arc<Source>, Row)>,
+    pub recorded: usize,
+    /// Of every signal that the rows should have.
+    pub digest: Digest,
 }
 
 pub struct Delivery<'a> {
@@ -75,22 +84,40 @@ impl Delivery<'_> {
         Ok(outcome)
     }
 
-    /// As [`deliver`](Self::deliver), but rows that are recorded already are only counted. For passes that look behind the
-    /// stream: they find almost everything recorded, and must not hold locks that the stream waits for.
+    /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
+    /// recorded, and must not hold locks that the stream waits for; so they ask first and write only what is missing.
+    pub async fn missing(&self, rows: Vec<(Arc<Source>, Row)>) -> Result<Missing> {
+        let mut digest = Digest::default();
+        let mut ids = Vec::with_capacity(rows.len());
+        let mut of_row = Vec::with_capacity(rows.len());
+        for (source, row) in &rows {
+            let (own, refused) = match source.map(row) {
+                Mapped::Handoffs(handoffs) => (handoffs.iter().map(|h| h.id).collect::<Vec<_>>(), false),
+                Mapped::Excluded => (vec![], false),
+                Mapped::Refused(_) => (vec![], true),
+            };
+            own.iter().for_each(|id| digest.add(*id));
+            ids.extend_from_slice(&own);
+            of_row.push((own, refused));
+        }
+        let unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        let seen = rows.len();
+        let lacking =
+            |(ids, refused): &(Vec<Uuid>, bool)| *refused || ids.iter().any(|id| unrecorded.contains(id));
+        let rows: Vec<_> =
+            rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
+        Ok(Missing { recorded: seen - rows.len(), rows, digest })
+    }
+
+    /// [`missing`](Self::missing), then [`deliver`](Self::deliver).
     pub async fn deliver_missing(
         &self,
         rows: Vec<(Arc<Source>, Row)>,
         advance: Advance<'_>,
     ) -> Result<Outcome> {
-        let ids: Vec<Uuid> = rows.iter().flat_map(|(source, row)| signal_ids(source, row)).collect();
-        let missing: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         let seen = rows.len();
-        let is_missing = |(source, row): &(Arc<Source>, Row)| match source.map(row) {
-            Mapped::Excluded => false,
-            Mapped::Handoffs(handoffs) => handoffs.iter().any(|h| missing.contains(&h.id)),
-            Mapped::Refused(_) => true,
-        };
-        let mut outcome = self.deliver(rows.into_iter().filter(is_missing).collect(), advance).await?;
+        let missing = self.missing(rows).await?;
+        let mut outcome = self.deliver(missing.rows, advance).await?;
         outcome.seen = seen;
         Ok(outcome)
     }

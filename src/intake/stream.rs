@@ -13,10 +13,9 @@ use crate::core::pgoutput::decode;
 use crate::core::row::Row;
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
-use crate::intake::chores::failpoint;
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, named};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named};
 use crate::source::stream::{Event, Gate, Stream};
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
@@ -30,6 +29,10 @@ use std::time::{Duration, Instant};
 const IDLE_CONFIRM: Duration = Duration::from_secs(5);
 /// Or when the server would have to keep this much log for us.
 const IDLE_BYTES: u64 = 16 << 20;
+/// Nothing for this long: ask whether the stream is alive.
+const PROBE_AFTER: Duration = Duration::from_secs(4);
+/// No sign of life for this long after asking: it is not.
+const STALLED: Duration = Duration::from_secs(20);
 /// How long the last acknowledgement may take to go out.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -137,6 +140,14 @@ async fn session(shared: &Shared) -> Result<End> {
     let store = connect::open(&config.target, "gov-handoff stream writer").await?;
     let sources = store.sources(&config.worker).await?;
     let definitions = shared.definitions.subscribe();
+    if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {
+        let wait = at.duration_since(Instant::now()).as_secs();
+        return Err(Error::new(
+            Kind::Replication,
+            format!("the slot was given up for its size; it is taken again in {wait} s"),
+        ));
+    }
+    shared.objection.send_replace(None);
     let (confirmed, _) = prepare(config, &sources).await?;
     let known = store.stream_position(&config.slot).await?;
     // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
@@ -170,6 +181,7 @@ async fn session(shared: &Shared) -> Result<End> {
         confirmed_at: Instant::now(),
         definitions,
         target,
+        probe: None,
     };
     lane.run(stream).await
 }
@@ -177,6 +189,12 @@ async fn session(shared: &Shared) -> Result<End> {
 /// Records where the stream starts. A gap is a finding, and the keyset lane is asked to look at once.
 async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered: &Offered) -> Result<()> {
     let slot = &shared.config.slot;
+    let now = Instant::now();
+    shared.record.send_modify(|record| match continuity {
+        Continuity::Resume(_) => record.continuous_since = record.continuous_since.or(Some(now)),
+        Continuity::First(_) => record.continuous_since = Some(now),
+        Continuity::Gap { .. } => *record = StreamRecord { continuous_since: Some(now), gap_at: Some(now) },
+    });
     if let Continuity::Resume(_) = continuity {
         return Ok(());
     }
@@ -233,6 +251,8 @@ struct Lane<'a> {
     definitions: tokio::sync::watch::Receiver<u64>,
     /// With `--once`: where to end.
     target: Option<Lsn>,
+    /// The last message sent to see whether it comes back.
+    probe: Option<(Lsn, Instant)>,
 }
 
 impl Lane<'_> {
@@ -245,12 +265,22 @@ impl Lane<'_> {
     /// The loop. Priorities: told to stop, sources redefined, then the stream.
     async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
         let mut stop = self.shared.stop.clone();
+        let mut objection = self.shared.objection.subscribe();
         loop {
             let event = tokio::select! {
                 biased;
                 _ = stop.wait_for(|s| *s) => return Ok(End::Done),
                 _ = self.definitions.changed() => return Ok(End::Redefined),
-                event = stream.next() => event?,
+                _ = objection.changed() => match &*objection.borrow_and_update() {
+                    Some(problem) => return Err(Error::new(Kind::Replication, problem.clone())),
+                    None => continue,
+                },
+                event = stream.next() => Some(event?),
+                () = tokio::time::sleep(PROBE_AFTER) => None,
+            };
+            let Some(event) = event else {
+                self.probe().await?;
+                continue;
             };
             self.take(event).await?;
             while !self.full() {
@@ -279,7 +309,33 @@ impl Lane<'_> {
         self.pending.rows.len() >= self.shared.config.batch_rows || self.pending.bytes >= BATCH_BYTES
     }
 
+    /// Silence has two meanings. A message of our own through the log tells them apart: it comes back through a live
+    /// stream. Anything that moves counts as alive, so a huge transaction on its way is not taken for a stall.
+    async fn probe(&mut self) -> Result<()> {
+        let reached = *self.shared.reached.borrow();
+        match self.probe {
+            Some((sent, at)) if reached < sent && at.elapsed() >= STALLED => Err(Error::new(
+                Kind::Replication,
+                format!(
+                    "the stream stalled: our own message at {sent} did not come back within {} s",
+                    STALLED.as_secs()
+                ),
+            )),
+            Some((sent, _)) if reached < sent => Ok(()),
+            _ => {
+                self.probe = Some((self.store.emit_probe().await?, Instant::now()));
+                Ok(())
+            }
+        }
+    }
+
     async fn take(&mut self, event: Event) -> Result<()> {
+        // Whatever arrives is progress; only a probe that nothing followed may be overdue.
+        if let (Some((_, at)), Event::Begin | Event::Change(_) | Event::Commit { .. }) =
+            (&mut self.probe, &event)
+        {
+            *at = Instant::now();
+        }
         let pending = &mut self.pending;
         match event {
             Event::Begin => {
@@ -344,6 +400,9 @@ impl Lane<'_> {
             return Ok(false);
         }
         tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
+        // What the tables bring now was not missed: the stream says that it does not vouch for it.
+        let now = Instant::now();
+        self.shared.record.send_replace(StreamRecord { continuous_since: Some(now), gap_at: Some(now) });
         self.shared.look.notify_one();
         Ok(true)
     }

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step {
         version: 1,
         name: "substrate",
@@ -38,6 +38,12 @@ const STEPS: [Step; 4] = [
         name: "roles",
         up: include_str!("../../migrations/0004_roles.sql"),
         down: Some(include_str!("../../migrations/0004_roles.down.sql")),
+    },
+    Step {
+        version: 5,
+        name: "proof",
+        up: include_str!("../../migrations/0005_proof.sql"),
+        down: Some(include_str!("../../migrations/0005_proof.down.sql")),
     },
 ];
 
