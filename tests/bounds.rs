@@ -40,7 +40,7 @@ async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowl
         assert!(daemon.has_ended().is_none(), "{}", daemon.log());
         if acknowledged {
             assert_eq!(
-                registry.number("select count(*) from event_outbox").await,
+                registry.number("select count(*) from verify.handoffs").await,
                 BIRTHS,
                 "acknowledged too early"
             );
@@ -49,7 +49,7 @@ async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowl
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(parts > 3, "it was applied in parts ({parts})");
-    let once = "select count(distinct event_subject_ref) from event_outbox where safe_payload ->> 'captured_by' = 'stream'";
+    let once = "select count(distinct event_subject_ref) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'";
     assert_eq!(registry.number(once).await, BIRTHS);
     assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
 }
@@ -59,7 +59,7 @@ async fn a_long_backlog_is_polled_in_bounded_memory() {
     let registry = Registry::new().await;
     registry.births("b", 200_000).await;
     let daemon = registry.daemon("poll", &[]);
-    let born = "select count(*) from event_outbox where event_type = 'governance.handoff.object_born'";
+    let born = "select count(*) from verify.handoffs where event_type = 'governance.handoff.object_born'";
     until("the backlog is handed off", async || registry.number(born).await == 200_000).await;
     registry.until_all_handed_off().await;
     assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
@@ -77,7 +77,7 @@ async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass(
             .await;
         registry.until_all_handed_off().await;
         assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 20, "{mode}");
-        assert_eq!(registry.number("select count(*) from event_outbox").await, 20, "{mode}");
+        assert_eq!(registry.number("select count(*) from verify.handoffs").await, 20, "{mode}");
         println!("{mode}: {} MiB resident with megabyte rows", daemon.peak_mib());
         assert!(daemon.peak_mib() < WIDE, "{mode}: {} MiB resident", daemon.peak_mib());
         drop(daemon);

@@ -30,7 +30,7 @@ async fn assert_acknowledged_is_recorded(registry: &Registry) -> i64 {
         ))
         .await;
     let lost = "select count(*) from (select key from acknowledged except
-                  select safe_payload ->> 'source_key' from event_outbox where event_subject_table = 'birth_registry') l";
+                  select safe_payload ->> 'source_key' from verify.handoffs where event_subject_table = 'birth_registry') l";
     assert_eq!(registry.number(lost).await, 0, "acknowledged, but not recorded");
     registry.number("select count(*) from acknowledged").await
 }
@@ -134,7 +134,7 @@ async fn a_frontier_pass_killed_around_its_advance_neither_loses_nor_doubles() {
     let foreign = "insert into event_outbox (event_domain, event_type, event_stream, canonical_address, actor_ref, source_system)
                    select 'iu', 'iu.born', 'birth', 'iu:' || g, 'a', 's' from generate_series(1, 30) g";
     let missing = "select count(*) from event_outbox f where f.event_domain = 'iu' and
-                   (select count(*) from event_outbox o where o.event_domain = 'governance'
+                   (select count(*) from verify.handoffs o where o.event_domain = 'governance'
                       and o.event_subject_table = 'event_outbox' and o.safe_payload ->> 'source_key' = f.id::text) <> 1";
     for failpoint in ["frontier_before_advance:1", "frontier_after_advance:1", "frontier_before_advance:3"] {
         registry.sql(foreign).await;
@@ -159,7 +159,7 @@ async fn a_process_killed_after_setting_poison_aside_hands_off_the_rest() {
         let daemon = registry.daemon(mode, &[]);
         registry.until_all_handed_off().await;
         assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 1, "{mode}");
-        assert_eq!(registry.number("select count(*) from event_outbox").await, 39, "{mode}");
+        assert_eq!(registry.number("select count(*) from verify.handoffs").await, 39, "{mode}");
         drop(daemon);
         registry.drop_slots().await;
     }

@@ -27,7 +27,7 @@ async fn a_late_commit_behind_the_cursor_is_handed_off() {
     registry.until_all_handed_off().await;
     assert_eq!(
         registry
-            .number("select count(*) from event_outbox where safe_payload ->> 'source_key' in ('1', '2')")
+            .number("select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('1', '2')")
             .await,
         3
     );
@@ -75,7 +75,7 @@ async fn a_prepared_transaction_is_handed_off_when_it_commits() {
     }
     assert_eq!(
         registry
-            .number("select count(*) from event_outbox where safe_payload ->> 'source_key' in ('1', '2')")
+            .number("select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('1', '2')")
             .await,
         0
     );
@@ -85,7 +85,7 @@ async fn a_prepared_transaction_is_handed_off_when_it_commits() {
     registry.until_all_handed_off().await;
     assert_eq!(
         registry
-            .number("select count(*) from event_outbox where safe_payload ->> 'source_key' in ('1', '2')")
+            .number("select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('1', '2')")
             .await,
         1
     );
@@ -114,7 +114,7 @@ async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
     done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
     let _ = std::fs::remove_file(&file);
     let off = "select count(*) from things t where
-               (select count(*) from event_outbox o where o.event_subject_table = 'things'
+               (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
                    and o.safe_payload ->> 'source_key' = t.id::text) <> 1";
     let late = connect(&registry.url).await;
     late.batch_execute("begin; insert into things (code) values ('late'); savepoint a; insert into things (code) values ('later');
@@ -136,7 +136,7 @@ async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
     late.batch_execute("commit").await.expect("commit");
     until("the late ones too", async || registry.number(off).await == 0).await;
     assert_eq!(
-        registry.number("select count(*) from event_outbox where event_subject_table = 'things'").await,
+        registry.number("select count(*) from verify.handoffs where event_subject_table = 'things'").await,
         152
     );
     until("the frontier moves on", async || registry.number(frontier).await > before).await;

@@ -215,8 +215,7 @@ async fn cannot_stream(registry: &Registry, url: &str, words: &[&str]) {
     for word in words {
         assert!(reason.contains(word), "status must say `{word}`: {reason}");
     }
-    let captured =
-        "select count(*) from event_outbox where safe_payload ->> 'captured_by' not in ('poll', 'reconcile')";
+    let captured = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' not in ('poll', 'reconcile', 'certify')";
     assert_eq!(registry.number(captured).await, 0);
     registry.until_finding("handoff_fallback").await;
     drop(daemon);

@@ -27,7 +27,7 @@ async fn an_added_column_changes_nothing() {
     registry.sql("alter table birth_registry add column note text default 'n'").await;
     registry.births("after", 10).await;
     registry.until_all_handed_off().await;
-    let others = "select count(*) from event_outbox where safe_payload ->> 'captured_by' <> 'stream'";
+    let others = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' <> 'stream'";
     assert_eq!(registry.number(others).await, 0, "all of it came by the stream");
     assert_eq!(registry.number("select count(*) from system_issues where severity <> 'info'").await, 0);
     finish(registry, daemon).await;
@@ -62,11 +62,11 @@ async fn a_renamed_table_stops_the_stream_until_it_is_renamed_back() {
     let insert = "insert into births_old (entity_code, collection_name) values ('renamed', 'c')";
     registry.sql(insert).await;
     registry.until_finding("stream_unknown_relation").await;
-    let waiting = registry.number("select count(*) from event_outbox").await;
+    let waiting = registry.number("select count(*) from verify.handoffs").await;
     registry.sql(insert).await;
     registry.sql("insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'x', 'retire')").await;
     until("the other sources go on", async || {
-        registry.number("select count(*) from event_outbox").await == waiting + 2
+        registry.number("select count(*) from verify.handoffs").await == waiting + 2
     })
     .await;
     registry.until_finding("source_unreadable").await;
@@ -80,11 +80,11 @@ async fn a_renamed_table_stops_the_stream_until_it_is_renamed_back() {
 async fn a_published_truncation_leaves_a_finding_and_the_stream_goes_on() {
     let (registry, daemon) = streaming().await;
     registry.sql("alter publication gov_handoff set (publish = 'insert, truncate')").await;
-    let before = registry.number("select count(*) from event_outbox").await;
+    let before = registry.number("select count(*) from verify.handoffs").await;
     registry.sql("truncate birth_registry").await;
     registry.until_finding("source_not_append_only").await;
     registry.births("after", 9).await;
-    let all = "select count(*) from event_outbox";
+    let all = "select count(*) from verify.handoffs";
     until("the births after it", async || registry.number(all).await == before + 12).await;
     let verdict = registry.verdict().await;
     // What was handed off stays handed off, although its rows are gone.
