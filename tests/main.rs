@@ -24,5 +24,8 @@ mod refusals;
 // What the stream did not expect: a finding each, and nothing acknowledged away.
 mod surprises;
 
+// What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
+mod demo;
+
 // The module directions of ARCHITECTURE.md.
 mod architecture;

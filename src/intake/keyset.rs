@@ -322,9 +322,14 @@ pub async fn let_the_stream_have_them(shared: &Shared, store: &Store, then: Opti
         None => store.current_lsn().await?,
     };
     let mut reached = shared.reached.subscribe();
-    Ok(tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then))
-        .await
-        .is_ok_and(|r| r.is_ok()))
+    let mut mode = shared.mode.subscribe();
+    tokio::select! {
+        passed = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then)) => {
+            Ok(passed.is_ok_and(|r| r.is_ok()))
+        }
+        // A stream that is lost brings nothing any more; waiting for it would delay the fall back.
+        _ = mode.wait_for(|mode| *mode != Mode::Streaming) => Ok(false),
+    }
 }
 
 /// How a row that this lane finds was captured.
