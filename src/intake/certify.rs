@@ -149,6 +149,7 @@ impl Pass<'_> {
         crate::intake::failpoint("frontier_before_advance");
         // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
         writer.advance_frontier(&shared.lease, source.name(), &snapshot).await?;
+        crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);
         if proof.due(shared) || shared.once {

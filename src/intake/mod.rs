@@ -86,6 +86,12 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
         // Asked for the stream and nothing else: say at once why it cannot be had, before anything is written.
         stream::prepare(&config, &sources).await?;
     }
+    if once {
+        // A single run that cannot read all sources says so before it begins; the daemon lives with those it can read.
+        for source in &sources {
+            store.check_source(&source.definition).await?;
+        }
+    }
     let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     while !*shutdown.borrow() {
         let Some(lease) = seek(&config, once, &owner, &mut shutdown).await? else { break };

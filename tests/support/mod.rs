@@ -8,6 +8,7 @@ mod daemon;
 mod database;
 pub mod fixture;
 mod program;
+pub mod process;
 
 use std::sync::OnceLock;
 
