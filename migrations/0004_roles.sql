@@ -104,3 +104,5 @@ grant select on public.event_pending, public.event_outbox, public.iu_route_dead_
 grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 grant select on public.gov_candidate_group, public.gov_candidate_state, public.system_issues to gov_handoff_observer;
+-- `status` counts the dirty groups, and whoever runs the daemon may ask how it fares.
+grant select on public.gov_candidate_group to gov_handoff_worker, gov_handoff_operator;

@@ -46,9 +46,18 @@ async fn audit_rows_stay_out(mode: &str) {
                    where g.source_name = 'registry_changelog')";
     until(&db.client, closed).await;
     assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
-    let signals = "select count(*) from event_outbox where event_domain = 'governance'";
+    let signals =
+        "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
     assert_eq!(number(&db.client, signals).await, 8, "{mode}: four births, four changes");
-    assert_eq!(number(&db.client, "select count(*) from event_pending").await, 0, "{mode}");
+    assert_eq!(
+        number(
+            &db.client,
+            "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
+        )
+        .await,
+        0,
+        "{mode}"
+    );
     let back = "select count(*) from event_outbox o join registry_changelog r on r.id::text = o.safe_payload ->> 'source_key'
                  where o.safe_payload ->> 'source' = 'registry_changelog' and r.source_system = 'gov-handoff'";
     assert_eq!(number(&db.client, back).await, 0, "{mode}");
@@ -78,11 +87,19 @@ async fn a_changelog_that_refuses_our_rows_stops_neither_dead_letters_nor_handof
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     assert_eq!(number(&db.client, "select count(*) from iu_route_dead_letter").await, 1);
     assert_eq!(
-        number(&db.client, "select count(*) from event_outbox where event_domain = 'governance'").await,
+        number(
+            &db.client,
+            "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'"
+        )
+        .await,
         1
     );
     assert_eq!(
-        number(&db.client, "select count(*) from system_issues where issue_kind = 'audit_row_refused'").await,
+        number(
+            &db.client,
+            "select count(*) from system_issues where coalesce_key = 'audit_row_refused:birth_registry'"
+        )
+        .await,
         1
     );
 }

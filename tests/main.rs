@@ -33,6 +33,24 @@ mod untouched;
 // Migrations: fresh, again, dry, adopted, refused, and the way back.
 mod migrations;
 
+// Kill -9 at each step around apply and acknowledge, at random, and of the server: nothing missing, nothing twice.
+mod crash;
+
+// A million births in one transaction, long backlogs, wide rows: bounded memory; an idle slot: bounded log.
+mod bounds;
+
+// Poll mode: late commits, holes, ids by hand, prepared transactions, keys without order.
+mod late;
+
+// Wrong input and missing means: one line that says what to do, the right exit code, nothing written.
+mod refusals;
+
+// What the stream did not expect: a finding each, and nothing acknowledged away.
+mod surprises;
+
+// What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
+mod demo;
+
 // The module directions of ARCHITECTURE.md.
 mod architecture;
 

@@ -14,7 +14,7 @@ use crate::core::time::PgInstant;
 use crate::error::Result;
 use crate::intake::Shared;
 use crate::intake::deliver::{Delivery, Outcome};
-use crate::intake::keyset::{capture, let_the_stream_have_them};
+use crate::intake::keyset::let_the_stream_have_them;
 use crate::store::Store;
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
@@ -144,16 +144,15 @@ pub struct Pass<'a> {
     pub writer: &'a Store,
     pub source: &'a Arc<Source>,
     pub batch: i32,
-    /// This pass is how the source is captured now, so what it finds is new and not repaired.
-    pub capturing: bool,
+    /// `certify`, unless this pass is how the source is captured.
+    pub captured_by: &'static str,
 }
 
 impl Pass<'_> {
     pub async fn run(self, proof: &mut Proof) -> Result<Outcome> {
-        let Self { shared, reader, writer, source, batch, capturing } = self;
+        let Self { shared, reader, writer, source, batch, captured_by } = self;
         let begun = Instant::now();
         let read = reader.read_frontier(&shared.lease.worker, source).await?;
-        let captured_by = if capturing { capture(shared) } else { "certify" };
         let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
         let passed = match read.snapshot.lsn {
             Some(lsn) if *shared.mode.borrow() == Mode::Streaming => {
@@ -175,7 +174,8 @@ impl Pass<'_> {
                 delivery.missing(rows.into_iter().map(|row| (Arc::clone(source), row)).collect()).await?;
             digest.merge(missing.digest);
             recorded += missing.recorded;
-            if !capturing {
+            // What a poll finds is new, not repaired.
+            if captured_by != "poll" {
                 proof.explain(shared, writer, &missing.rows, passed).await?;
             }
             let mut outcome = delivery.deliver(missing.rows, Advance::Nothing).await?;
@@ -192,6 +192,7 @@ impl Pass<'_> {
         crate::intake::failpoint("frontier_before_advance");
         // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
         writer.advance_frontier(&shared.lease, source.name(), &snapshot).await?;
+        crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);
         if let Some(found) = counted {

@@ -6,6 +6,7 @@ use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
 use crate::core::row::Row;
 use crate::core::watermark::{self, Watermark};
 use crate::error::{Error, Kind, Result};
+use crate::intake::failpoint;
 use crate::store::Store;
 use crate::store::apply::{Advance, CursorStep};
 use crate::store::lease::Lease;
@@ -79,6 +80,7 @@ impl Delivery<'_> {
         match self.apply(&items, advance).await {
             Err(e) if e.kind == Kind::Data => {
                 outcome += self.bisect(items, e).await?;
+                failpoint("after_bisect");
                 self.store.apply(self.lease, self.captured_by, &Batch::default(), &[], advance).await?;
             }
             applied => outcome += applied?,

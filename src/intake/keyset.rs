@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::{Delivery, Outcome};
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared};
+use crate::intake::{End, Shared, failpoint};
 use crate::store::apply::Advance;
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
@@ -79,6 +79,8 @@ struct Session<'a> {
     reader: Store,
     /// Writes through the gates.
     writer: Store,
+    /// Sources that could not be read when they were last looked at.
+    unreadable: usize,
 }
 
 async fn session(shared: &Shared) -> Result<End> {
@@ -86,8 +88,9 @@ async fn session(shared: &Shared) -> Result<End> {
     let reader = connect::open(&config.target, "gov-handoff reader").await?;
     reader.bound_reads(config.read_timeout).await?;
     let writer = connect::open(&config.target, "gov-handoff writer").await?;
-    let mut session = Session { shared, reader, writer };
+    let mut session = Session { shared, reader, writer, unreadable: 0 };
     let mut turns = session.turns().await?;
+    let mut checked_at = Instant::now();
     let mut definitions = shared.definitions.subscribe();
     let mut mode = shared.mode.subscribe();
     loop {
@@ -98,13 +101,21 @@ async fn session(shared: &Shared) -> Result<End> {
             return Ok(End::Redefined);
         }
         let now = Instant::now();
+        // Somebody may have mended the table; nothing else would tell us.
+        if session.unreadable > 0 && now >= checked_at + BROKEN_PAUSE {
+            turns = session.turns().await?;
+            checked_at = Instant::now();
+        }
         for turn in turns.iter_mut().filter(|t| t.due <= now) {
             session.take_turn(turn).await?;
         }
         if shared.once {
             return Ok(End::Done);
         }
-        let next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        if session.unreadable > 0 {
+            next = next.min(checked_at + BROKEN_PAUSE);
+        }
         let mut stop = shared.stop.clone();
         tokio::select! {
             _ = stop.wait_for(|s| *s) => {}
@@ -118,8 +129,9 @@ async fn session(shared: &Shared) -> Result<End> {
 }
 
 impl Session<'_> {
-    /// The sources that can be read; the others leave a finding and are tried again with the next session.
-    async fn turns(&self) -> Result<Vec<Turn>> {
+    /// The sources that can be read; the others leave a finding and are tried again soon.
+    async fn turns(&mut self) -> Result<Vec<Turn>> {
+        self.unreadable = 0;
         let now = Instant::now();
         let mut turns = Vec::new();
         for source in self.writer.sources(&self.shared.config.worker).await? {
@@ -138,6 +150,7 @@ impl Session<'_> {
                     self.writer
                         .raise(&Finding { kind: "source_unreadable", key, severity: "high", detail })
                         .await?;
+                    self.unreadable += 1;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -224,7 +237,9 @@ impl Session<'_> {
             let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
             let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
+            failpoint("keyset_before_apply");
             total += self.hand_off(&mut turn.proof, rows, advance).await?;
+            failpoint("keyset_after_apply");
         }
         turn.proof.looked(self.shared);
         if depth == Depth::All {
@@ -262,15 +277,16 @@ impl Session<'_> {
 
     async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
         let batch = i32::try_from(turn.batch).unwrap_or(5_000);
-        let capturing = matches!(turn.strategy, Strategy::Frontier { .. })
-            && *self.shared.mode.borrow() != Mode::Streaming;
         let pass = Pass {
-            capturing,
             shared: self.shared,
             reader: &mut self.reader,
             writer: &self.writer,
             source: &turn.source,
             batch,
+            captured_by: match turn.strategy {
+                Strategy::Ranges { .. } => "certify",
+                Strategy::Frontier { .. } => capture(self.shared),
+            },
         };
         pass.run(&mut turn.proof).await
     }
@@ -310,9 +326,14 @@ pub async fn let_the_stream_have_them(shared: &Shared, store: &Store, then: Opti
         None => store.current_lsn().await?,
     };
     let mut reached = shared.reached.subscribe();
-    Ok(tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then))
-        .await
-        .is_ok_and(|r| r.is_ok()))
+    let mut mode = shared.mode.subscribe();
+    tokio::select! {
+        passed = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then)) => {
+            Ok(passed.is_ok_and(|r| r.is_ok()))
+        }
+        // A stream that is lost brings nothing any more; waiting for it would delay the fall back.
+        _ = mode.wait_for(|mode| *mode != Mode::Streaming) => Ok(false),
+    }
 }
 
 /// How a row that this lane finds was captured.

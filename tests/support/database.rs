@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, NoTls};
 
-use super::{blocking, cluster, connect, program};
+use super::{blocking, cluster, connect, fixture, program};
 
 /// How long a condition may take to come true; far more than it needs, because machines are shared.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,6 +76,8 @@ pub async fn migrated() -> TestDb {
         let cluster = blocking(cluster).await;
         cluster.create_database(&name, None).await.expect("create the template");
         program::done(&cluster.url(&name), &["migrate"]).await;
+        let client = connect(&cluster.url(&name)).await;
+        client.batch_execute(fixture::LEAVE_ROOM).await.expect("leave room for given ids");
         name
     };
     fresh_database(Some(TEMPLATE.get_or_init(make).await)).await

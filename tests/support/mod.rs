@@ -7,6 +7,7 @@ pub mod adopted;
 mod daemon;
 mod database;
 pub mod fixture;
+pub mod process;
 mod program;
 
 use std::sync::OnceLock;
