@@ -136,3 +136,24 @@ async fn an_interrupted_selftest_clears_up() {
     assert_eq!(child.wait().expect("it ends").code(), Some(2));
     assert_eq!(footprint(&db.client).await, before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_selftest_leaves_no_daemon_and_the_next_one_clears_up() {
+    let db = migrated().await;
+    let before = footprint(&db.client).await;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gov-handoff"))
+        .args(["selftest", "--database-url", &db.url])
+        .spawn()
+        .expect("it starts");
+    let captured =
+        "select exists (select from event_pending where event_type_hint = 'governance.handoff.selftest')";
+    until(&db.client, captured).await;
+    child.kill().expect("kill");
+    let _ = child.wait();
+    let gone = "select not exists (select from pg_stat_activity where datname = current_database() \
+                and application_name like 'gov-handoff%')";
+    until(&db.client, gone).await;
+    let ran = cli(&db.url, &["selftest", "--patience", "60"]).await;
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(footprint(&db.client).await, before);
+}

@@ -25,7 +25,7 @@ impl Recipe<'_> {
     pub fn start(&self) -> Result<Daemon> {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
-        command.arg("run").kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("run").kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::null());
         let given = [
             ("GOV_HANDOFF_CONFIG", self.settings.config.as_ref().map(|p| p.display().to_string())),
             ("GOV_HANDOFF_DATABASE_URL", self.settings.database_url.clone()),
