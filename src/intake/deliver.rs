@@ -75,7 +75,11 @@ impl Delivery<'_> {
 
     /// As [`deliver`](Self::deliver), but rows that are recorded already are only counted. For passes that look behind the
     /// stream: they find almost everything recorded, and must not hold locks that the stream waits for.
-    pub async fn deliver_missing(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+    pub async fn deliver_missing(
+        &self,
+        rows: Vec<(Arc<Source>, Row)>,
+        advance: Advance<'_>,
+    ) -> Result<Outcome> {
         let ids: Vec<Uuid> = rows.iter().flat_map(|(source, row)| signal_ids(source, row)).collect();
         let missing: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         let seen = rows.len();
@@ -90,8 +94,9 @@ impl Delivery<'_> {
     }
 
     async fn apply(&self, items: &[Item], advance: Advance<'_>) -> Result<Outcome> {
-        let batch = coalesce(items.iter().flat_map(|item| item.handoffs.iter().cloned()).collect());
-        let applied = self.store.apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance).await?;
+        let batch = coalesce(items.iter().flat_map(|item| &item.handoffs).collect());
+        let applied =
+            self.store.apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance).await?;
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
     }
 
@@ -147,7 +152,12 @@ fn cursor_steps(items: &[Item]) -> Vec<CursorStep> {
     let mut steps: Vec<CursorStep> = Vec::new();
     for item in items {
         let at = steps.iter().position(|s| s.source == item.source.name()).unwrap_or_else(|| {
-            steps.push(CursorStep { source: item.source.name().to_owned(), watermark: None, seen: 0, signals: 0 });
+            steps.push(CursorStep {
+                source: item.source.name().to_owned(),
+                watermark: None,
+                seen: 0,
+                signals: 0,
+            });
             steps.len() - 1
         });
         let step = &mut steps[at];

@@ -6,7 +6,7 @@
 use crate::core::coalesce::Batch;
 use crate::core::gap::{Range, Replacement};
 use crate::core::group::dims_json;
-use crate::core::handoff::Refusal;
+use crate::core::handoff::{Handoff, Refusal};
 use crate::core::lsn::Lsn;
 use crate::core::rule::RuleFace;
 use crate::core::watermark::{Key, Watermark};
@@ -51,7 +51,7 @@ impl Store {
         &self,
         lease: &Lease,
         captured_by: &str,
-        batch: &Batch,
+        batch: &Batch<&Handoff>,
         cursors: &[CursorStep],
         advance: Advance<'_>,
     ) -> Result<Applied> {
@@ -66,14 +66,47 @@ impl Store {
         };
         let r = &rules;
         let params: [&(dyn ToSql + Sync); 41] = [
-            &lease.worker, &lease.owner, &lease.term, &captured_by,
-            &r.source, &r.table, &r.kind, &r.stream, &r.severity, &r.bumps,
-            &s.id, &s.subject, &s.rule, &s.standing, &batch.stands_for_object, &s.object_type, &s.object_ref,
-            &s.address, &s.group, &s.key, &s.occurred, &s.system, &s.actor, &s.scope,
-            &g.key, &g.dims, &g.latest, &g.reason, &g.changes,
-            &c.source, &c.at, &c.id, &c.seen, &c.signals,
-            &x.source, &x.closed_lo, &x.closed_hi, &x.open_lo, &x.open_hi,
-            &l_slot, &l_lsn,
+            &lease.worker,
+            &lease.owner,
+            &lease.term,
+            &captured_by,
+            &r.source,
+            &r.table,
+            &r.kind,
+            &r.stream,
+            &r.severity,
+            &r.bumps,
+            &s.id,
+            &s.subject,
+            &s.rule,
+            &s.standing,
+            &batch.stands_for_object,
+            &s.object_type,
+            &s.object_ref,
+            &s.address,
+            &s.group,
+            &s.key,
+            &s.occurred,
+            &s.system,
+            &s.actor,
+            &s.scope,
+            &g.key,
+            &g.dims,
+            &g.latest,
+            &g.reason,
+            &g.changes,
+            &c.source,
+            &c.at,
+            &c.id,
+            &c.seen,
+            &c.signals,
+            &x.source,
+            &x.closed_lo,
+            &x.closed_hi,
+            &x.open_lo,
+            &x.open_hi,
+            &l_slot,
+            &l_lsn,
         ];
         let row = self.one(include_str!("sql/apply.sql"), &params).await?;
         Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
@@ -94,8 +127,21 @@ impl Store {
             Advance::Nothing | Advance::Ranges { .. } => (None, None),
         };
         let params: [&(dyn ToSql + Sync); 15] = [
-            &lease.worker, &lease.owner, &lease.term, &source, &refusal.subject, &refusal.source_key, &refusal.code,
-            &refusal.detail, snapshot, &x.closed_lo, &x.closed_hi, &x.open_lo, &x.open_hi, &slot, &lsn,
+            &lease.worker,
+            &lease.owner,
+            &lease.term,
+            &source,
+            &refusal.subject,
+            &refusal.source_key,
+            &refusal.code,
+            &refusal.detail,
+            snapshot,
+            &x.closed_lo,
+            &x.closed_hi,
+            &x.open_lo,
+            &x.open_hi,
+            &slot,
+            &lsn,
         ];
         Ok(self.one(include_str!("sql/refuse.sql"), &params).await?.try_get(0)?)
     }
@@ -120,7 +166,7 @@ struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    fn of(batch: &'a Batch) -> Self {
+    fn of(batch: &'a Batch<&'a Handoff>) -> Self {
         let mut out = Self::default();
         for signal in &batch.signals {
             let face = &signal.rule;
@@ -163,7 +209,7 @@ struct Signals<'a> {
 }
 
 impl<'a> Signals<'a> {
-    fn of(batch: &'a Batch, rules: &Rules<'_>) -> Self {
+    fn of(batch: &'a Batch<&'a Handoff>, rules: &Rules<'_>) -> Self {
         let mut out = Self::default();
         for s in &batch.signals {
             out.id.push(s.id);
@@ -194,7 +240,7 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn of(batch: &'a Batch) -> Self {
+    fn of(batch: &'a Batch<&'a Handoff>) -> Self {
         let mut out = Self::default();
         for (key, mark) in &batch.groups {
             out.key.push(key);
