@@ -1,7 +1,7 @@
 //! The stream lane: a slot, natural batching, acknowledgement of what is durable and of nothing else.
 //!
-//! While one batch commits, what arrives waits in the buffer and forms the next; so batches grow with load and a lone row
-//! waits for nothing. A transaction larger than a batch is applied in parts, and only its end is acknowledged: after a
+//! While one batch commits, what arrives is decoded and forms the next; so batches grow with load, a lone row waits for
+//! nothing, and neither the server's sender nor its writer waits for the other. One batch at a time is under way. A transaction larger than a batch is applied in parts, and only its end is acknowledged: after a
 //! crash in the middle the server sends it whole again, and identity absorbs what was recorded.
 
 use crate::config::Config;
@@ -22,6 +22,7 @@ use crate::store::findings::Finding;
 use crate::store::rows::BATCH_BYTES;
 use crate::store::{Store, connect};
 use serde_json::json;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,9 @@ async fn fault(shared: &Shared, error: &Error) {
     }
     tracing::warn!(error = %error, "stream lost");
     let reason = error.to_string();
-    shared.mode.send_modify(|mode| *mode = mode.clone().after(StreamNews::Faulted { reason: reason.clone() }));
+    shared
+        .mode
+        .send_modify(|mode| *mode = mode.clone().after(StreamNews::Faulted { reason: reason.clone() }));
     let finding = Finding {
         kind: "handoff_fallback",
         key: format!("handoff_fallback:{}", shared.config.slot),
@@ -119,7 +122,9 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
 /// A predecessor's walsender may hold the slot until it notices that its client is gone. That is a matter of waiting.
 fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
     match pid {
-        Some(pid) => Err(Error::new(Kind::Transient, format!("slot {slot} is held by the server's process {pid}"))),
+        Some(pid) => {
+            Err(Error::new(Kind::Transient, format!("slot {slot} is held by the server's process {pid}")))
+        }
         None => Ok(()),
     }
 }
@@ -154,10 +159,11 @@ async fn session(shared: &Shared) -> Result<End> {
     let target = if shared.once { Some(store.current_lsn().await?) } else { None };
     let lane = Lane {
         shared,
-        store,
+        store: &store,
         relations: Relations::new(&sources),
         sources,
         pending: Pending::default(),
+        in_flight: None,
         durable: continuity.start(),
         confirmed_at: Instant::now(),
         definitions,
@@ -173,9 +179,20 @@ async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered
         return Ok(());
     }
     if let Continuity::Gap { reason, .. } = continuity {
-        tracing::warn!(slot, reason, "the slot does not continue where we stopped; the reconciler closes the gap");
+        tracing::warn!(
+            slot,
+            reason,
+            "the slot does not continue where we stopped; the reconciler closes the gap"
+        );
         let detail = json!({ "slot": slot, "reason": reason });
-        store.raise(&Finding { kind: "slot_lost", key: format!("slot_lost:{slot}"), severity: "warning", detail }).await?;
+        store
+            .raise(&Finding {
+                kind: "slot_lost",
+                key: format!("slot_lost:{slot}"),
+                severity: "warning",
+                detail,
+            })
+            .await?;
     }
     let at = Position {
         system_identifier: offered.system_identifier.clone(),
@@ -203,12 +220,29 @@ struct Pending {
     asked: bool,
 }
 
+impl Pending {
+    /// Rows to record, or a position to move to.
+    fn is_work(&self) -> bool {
+        !self.rows.is_empty() || self.whole.is_some()
+    }
+}
+
+/// A batch that is being committed; it comes to the end of its last whole transaction.
+type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Option<Lsn>>> + Send + 'a>>;
+
+/// What the loop woke up for.
+enum Step {
+    Recorded(Result<Option<Lsn>>),
+    Arrived(Event),
+}
+
 struct Lane<'a> {
     shared: &'a Shared,
-    store: Store,
+    store: &'a Store,
     sources: Vec<Arc<Source>>,
     relations: Relations,
     pending: Pending,
+    in_flight: Option<InFlight<'a>>,
     durable: Lsn,
     confirmed_at: Instant,
     definitions: tokio::sync::watch::Receiver<u64>,
@@ -219,41 +253,63 @@ struct Lane<'a> {
 impl Lane<'_> {
     async fn run(mut self, mut stream: Stream) -> Result<End> {
         let end = self.follow(&mut stream).await;
+        // Whatever ended it, what was begun is seen through, so that as little as possible is sent again.
+        let recorded = match self.in_flight.take() {
+            Some(batch) => batch.await.map(|whole| self.record(whole, &stream)),
+            None => Ok(()),
+        };
         stream.close(self.durable, FAREWELL).await;
-        end
+        end.and_then(|end| recorded.map(|()| end))
     }
 
-    /// The loop. Priorities: told to stop, sources redefined, then the stream.
+    /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
     async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
         let mut stop = self.shared.stop.clone();
         loop {
-            let event = tokio::select! {
+            if self.in_flight.is_none() {
+                if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
+                    self.confirm_idle(stream, true).await?;
+                    return Ok(End::Done);
+                }
+                // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
+                if self.pending.is_work() && (!self.pending.open || self.full()) {
+                    self.begin();
+                } else {
+                    self.confirm_idle(stream, false).await?;
+                }
+            }
+            let (in_flight, room) = (self.in_flight.is_some(), !self.full());
+            let step = tokio::select! {
                 biased;
                 _ = stop.wait_for(|s| *s) => return Ok(End::Done),
                 _ = self.definitions.changed() => return Ok(End::Redefined),
-                event = stream.next() => event?,
+                whole = recorded(&mut self.in_flight), if in_flight => Step::Recorded(whole),
+                event = stream.next(), if room => Step::Arrived(event?),
             };
-            self.take(event).await?;
-            while !self.full() {
-                match stream.next_now() {
-                    Some(event) => self.take(event?).await?,
-                    None => break,
+            match step {
+                Step::Recorded(whole) => {
+                    self.in_flight = None;
+                    self.record(whole?, stream);
                 }
-            }
-            // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
-            if self.pending.open && !self.full() {
-                continue;
-            }
-            self.flush(stream).await?;
-            if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
-                self.confirm_idle(stream, true).await?;
-                return Ok(End::Done);
+                Step::Arrived(event) => self.take_all(event, stream).await?,
             }
         }
     }
 
+    /// Takes an event and those that have arrived with it, as far as there is room.
+    async fn take_all(&mut self, event: Event, stream: &mut Stream) -> Result<()> {
+        self.take(event).await?;
+        while !self.full() {
+            match stream.next_now() {
+                Some(event) => self.take(event?).await?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     fn at_rest(&self, target: Lsn) -> bool {
-        !self.pending.open && *self.shared.reached.borrow() >= target
+        !self.pending.open && !self.pending.is_work() && *self.shared.reached.borrow() >= target
     }
 
     fn full(&self) -> bool {
@@ -282,12 +338,14 @@ impl Lane<'_> {
     }
 
     async fn change(&mut self, bytes: &bytes::Bytes) -> Result<()> {
-        let change = decode(bytes).map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
+        let change = decode(bytes)
+            .map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
         match self.relations.deliver(change) {
             Ok(Delivered::Nothing) => {}
             Ok(Delivered::Row(source, row)) => {
-                let source = named(&self.sources, &source)
-                    .ok_or_else(|| Error::new(Kind::Internal, format!("source {source} is bound but not loaded")))?;
+                let source = named(&self.sources, &source).ok_or_else(|| {
+                    Error::new(Kind::Internal, format!("source {source} is bound but not loaded"))
+                })?;
                 self.pending.bytes += row.size();
                 self.pending.in_transaction += 1;
                 self.pending.rows.push((source, row));
@@ -296,7 +354,9 @@ impl Lane<'_> {
                 tracing::warn!(table, action, "the source reported something other than an insert");
                 let key = format!("source_{action}:{table}");
                 let detail = json!({ "table": table, "action": action });
-                self.store.raise(&Finding { kind: "source_not_append_only", key, severity: "warning", detail }).await?;
+                self.store
+                    .raise(&Finding { kind: "source_not_append_only", key, severity: "warning", detail })
+                    .await?;
             }
             Err(surprise) => {
                 let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
@@ -309,33 +369,41 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Commits what is pending, then acknowledges. Never the other way round: the server forgets what is acknowledged.
-    async fn flush(&mut self, stream: &Stream) -> Result<()> {
-        if !self.pending.rows.is_empty() || self.pending.whole.is_some() {
-            let rows = std::mem::take(&mut self.pending.rows);
-            self.pending.bytes = 0;
-            let whole = self.pending.whole.take();
-            let slot = &self.shared.config.slot;
+    /// Begins to commit what is pending.
+    fn begin(&mut self) {
+        let rows = std::mem::take(&mut self.pending.rows);
+        self.pending.bytes = 0;
+        let whole = self.pending.whole.take();
+        let (store, shared) = (self.store, self.shared);
+        self.in_flight = Some(Box::pin(async move {
             // The end of a transaction that is only partly here is no position: the part is recorded and nothing moves.
+            let slot = &shared.config.slot;
             let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
-            let delivery = Delivery { store: &self.store, lease: &self.shared.lease, captured_by: "stream" };
+            let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
             failpoint("before_apply");
             delivery.deliver(rows, advance).await?;
             failpoint("after_apply");
-            if let Some(lsn) = whole {
-                self.durable = lsn;
-                stream.acknowledge(lsn);
-                self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
-                failpoint("after_acknowledge");
-            }
-        }
-        self.confirm_idle(stream, false).await
+            Ok(whole)
+        }));
+    }
+
+    /// Acknowledges what a commit made durable. Never before: the server forgets what is acknowledged.
+    fn record(&mut self, whole: Option<Lsn>, stream: &Stream) {
+        let Some(lsn) = whole else { return };
+        self.durable = lsn;
+        stream.acknowledge(lsn);
+        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        failpoint("after_acknowledge");
     }
 
     /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
     /// and a server that shuts down would wait for us in vain.
     async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
-        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable && !self.pending.open) else { return Ok(()) };
+        // Only at rest: a position beyond what is still to be recorded would let the server forget it.
+        if self.pending.open || self.pending.is_work() || self.in_flight.is_some() {
+            return Ok(());
+        }
+        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable) else { return Ok(()) };
         self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
         let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
         let asked = std::mem::take(&mut self.pending.asked);
@@ -357,6 +425,14 @@ impl Lane<'_> {
         self.confirmed_at = Instant::now();
         stream.acknowledge(lsn);
         Ok(())
+    }
+}
+
+/// Waits for the batch that is under way. Cancel safe: the batch stays where it is.
+async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Option<Lsn>> {
+    match in_flight {
+        Some(batch) => batch.await,
+        None => std::future::pending().await,
     }
 }
 
