@@ -73,7 +73,9 @@ impl Config {
         let named = file.map(Path::to_owned).or_else(|| env.get("GOV_HANDOFF_CONFIG").map(PathBuf::from));
         let (from_file, file) = match named {
             Some(path) => (read_file(&path)?, Some(path)),
-            None if Path::new(DEFAULT_FILE).is_file() => (read_file(Path::new(DEFAULT_FILE))?, Some(DEFAULT_FILE.into())),
+            None if Path::new(DEFAULT_FILE).is_file() => {
+                (read_file(Path::new(DEFAULT_FILE))?, Some(DEFAULT_FILE.into()))
+            }
             None => (Layer::default(), None),
         };
         let mut config = Self::merge(flags.over(Layer::from_env(&env)?).over(from_file), &env)?;
@@ -96,7 +98,9 @@ impl Config {
         check_slot_name("publication", &publication)?;
         let batch_rows = layer.batch_rows.unwrap_or(5_000);
         if !(1..=50_000).contains(&batch_rows) {
-            return Err(Error::config(format!("batch_rows is {batch_rows}; it must lie between 1 and 50000")));
+            return Err(Error::config(format!(
+                "batch_rows is {batch_rows}; it must lie between 1 and 50000"
+            )));
         }
         let lease_ttl = span("lease_ttl", &layer.lease_ttl, "15s")?;
         if lease_ttl < Duration::from_secs(1) {
@@ -121,7 +125,9 @@ impl Config {
             log_json: match layer.log_format.as_deref() {
                 None | Some("text") => false,
                 Some("json") => true,
-                Some(other) => return Err(Error::config(format!("log_format is {other}; it is text or json"))),
+                Some(other) => {
+                    return Err(Error::config(format!("log_format is {other}; it is text or json")));
+                }
             },
             file: None,
         })
@@ -132,7 +138,10 @@ impl Config {
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let ms = |d: Duration| format!("{}ms", d.as_millis());
         vec![
-            ("config_file", self.file.as_ref().map_or_else(|| "(none)".to_owned(), |f| f.display().to_string())),
+            (
+                "config_file",
+                self.file.as_ref().map_or_else(|| "(none)".to_owned(), |f| f.display().to_string()),
+            ),
             ("database_url", self.target.to_string()),
             ("replication_url", self.replication.to_string()),
             ("mode", intent_name(self.intent).to_owned()),
@@ -157,7 +166,8 @@ impl Layer {
     fn from_env(env: &HashMap<String, String>) -> Result<Self> {
         let get = |key: &str| env.get(&format!("GOV_HANDOFF_{key}")).filter(|v| !v.is_empty()).cloned();
         Ok(Self {
-            database_url: get("DATABASE_URL").or_else(|| env.get("DATABASE_URL").filter(|v| !v.is_empty()).cloned()),
+            database_url: get("DATABASE_URL")
+                .or_else(|| env.get("DATABASE_URL").filter(|v| !v.is_empty()).cloned()),
             replication_url: get("REPLICATION_URL"),
             mode: get("MODE"),
             worker: get("WORKER"),
@@ -259,7 +269,10 @@ pub fn parse_span(text: &str) -> Result<Duration> {
 /// Slots share one namespace in the whole cluster, so ours carries the database's name.
 fn default_slot(database: &str) -> String {
     let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
-    format!("gov_handoff_{}", database.to_lowercase().chars().map(safe).collect::<String>()).chars().take(63).collect()
+    format!("gov_handoff_{}", database.to_lowercase().chars().map(safe).collect::<String>())
+        .chars()
+        .take(63)
+        .collect()
 }
 
 /// The replication protocol takes these names unquoted, so only what needs no quotes is allowed.

@@ -137,7 +137,9 @@ impl From<tokio_postgres::Error> for Error {
         let context = match kind {
             // The message may quote a value of the row.
             Kind::Data => match db.constraint() {
-                Some(constraint) => format!("refused by the database ({}, constraint {constraint})", db.code().code()),
+                Some(constraint) => {
+                    format!("refused by the database ({}, constraint {constraint})", db.code().code())
+                }
                 None => format!("refused by the database ({})", db.code().code()),
             },
             _ => match db.hint() {

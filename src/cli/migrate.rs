@@ -14,9 +14,12 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
         None => {
             let steps = store.migrate(command.dry_run).await?;
             // A fresh database can be run at once: the defaults are loaded where nothing is registered.
-            let loaded = if command.dry_run { vec![] } else { sources::load_defaults(config, &store).await? };
+            let loaded =
+                if command.dry_run { vec![] } else { sources::load_defaults(config, &store).await? };
             if command.json {
-                output::json(&serde_json::json!({ "steps": steps, "sources": loaded, "dry_run": command.dry_run }))?;
+                output::json(
+                    &serde_json::json!({ "steps": steps, "sources": loaded, "dry_run": command.dry_run }),
+                )?;
             } else {
                 show(&steps);
                 for name in loaded {

@@ -46,7 +46,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
     if let Command::Demo(demo) = arguments.command {
         return demo::run(demo).await;
     }
-    let config = Config::load(arguments.settings.layer(&arguments.command), arguments.settings.config.as_deref())?;
+    let config =
+        Config::load(arguments.settings.layer(&arguments.command), arguments.settings.config.as_deref())?;
     log_to_stderr(&config)?;
     match arguments.command {
         Command::Migrate(command) => migrate::run(&config, command).await,
@@ -65,7 +66,11 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
 fn log_to_stderr(config: &Config) -> Result<()> {
     let filter = EnvFilter::try_new(format!("{},pgwire_replication=off", config.log))
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
-    let started = if config.log_json { builder.json().try_init() } else { builder.with_target(false).try_init() };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    let started =
+        if config.log_json { builder.json().try_init() } else { builder.with_target(false).try_init() };
     started.map_err(|e| Error::new(Kind::Internal, e.to_string()))
 }

@@ -24,15 +24,25 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     let sources = store.sources(&config.worker).await?;
     let Some(source) = sources.iter().find(|s| s.name() == command.source).cloned() else {
         let known: Vec<_> = sources.iter().map(|s| s.name()).collect();
-        return Err(Error::config(format!("unknown source {}; registered are {}", command.source, known.join(", "))));
+        return Err(Error::config(format!(
+            "unknown source {}; registered are {}",
+            command.source,
+            known.join(", ")
+        )));
     };
-    let span = Span { from: Some(bound(&source, &command.from)?), to: command.to.as_deref().map(|t| bound(&source, t)).transpose()? };
+    let span = Span {
+        from: Some(bound(&source, &command.from)?),
+        to: command.to.as_deref().map(|t| bound(&source, t)).transpose()?,
+    };
     let owner = format!("replay-{}", std::process::id());
     let lease = match store.claim_lease(WORKER, &owner, Duration::from_secs(60)).await? {
         Claim::Held(lease) => lease,
         Claim::Taken(view) => {
             let by = view.owner.unwrap_or_default();
-            return Err(Error::new(Kind::Refused, format!("another replay is running ({by}); wait for it to end")));
+            return Err(Error::new(
+                Kind::Refused,
+                format!("another replay is running ({by}); wait for it to end"),
+            ));
         }
     };
     let replayed = replay(&store, &lease, &source, &span, command.dry_run).await;
@@ -44,15 +54,30 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
             "emitted": outcome.emitted, "captured": outcome.captured, "refused": outcome.refused,
         }))?;
     } else if command.dry_run {
-        output::line(format_args!("{} rows read, {} handoffs missing; nothing was recorded", output::count(rows), output::count(missing)));
+        output::line(format_args!(
+            "{} rows read, {} handoffs missing; nothing was recorded",
+            output::count(rows),
+            output::count(missing)
+        ));
     } else {
-        let (e, c, r) = (output::count(outcome.emitted), output::count(outcome.captured), output::count(outcome.refused));
-        output::line(format_args!("{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {r} set aside", output::count(rows), output::count(missing)));
+        let (e, c, r) =
+            (output::count(outcome.emitted), output::count(outcome.captured), output::count(outcome.refused));
+        output::line(format_args!(
+            "{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {r} set aside",
+            output::count(rows),
+            output::count(missing)
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn replay(store: &Store, lease: &Lease, source: &Arc<Source>, span: &Span, dry_run: bool) -> Result<(i64, i64, Outcome)> {
+async fn replay(
+    store: &Store,
+    lease: &Lease,
+    source: &Arc<Source>,
+    span: &Span,
+    dry_run: bool,
+) -> Result<(i64, i64, Outcome)> {
     let bar = ProgressBar::no_length();
     if let Ok(style) = ProgressStyle::with_template("replaying {spinner} {human_pos} rows {per_sec}") {
         bar.set_style(style);
@@ -86,7 +111,9 @@ fn bound(source: &Source, text: &str) -> Result<Bound> {
         return Ok(Bound::Time(text.to_owned()));
     }
     let wanted = source.id_type().sql_name();
-    Err(Error::config(format!("`{text}` is neither a key ({wanted}) nor a time; write for example 1200 or 2026-11-16T12:00:00Z")))
+    Err(Error::config(format!(
+        "`{text}` is neither a key ({wanted}) nor a time; write for example 1200 or 2026-11-16T12:00:00Z"
+    )))
 }
 
 fn looks_like_time(text: &str) -> bool {

@@ -17,7 +17,12 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
             let config = Config { create: true, ..config.clone() };
             let (lsn, new) = intake::prepare_replication(&config, &sources).await?;
             let word = if new { "created" } else { "is there" };
-            output::line(format_args!("publication {} carries {} sources; slot {} {word} at {lsn}", config.publication, sources.len(), config.slot));
+            output::line(format_args!(
+                "publication {} carries {} sources; slot {} {word} at {lsn}",
+                config.publication,
+                sources.len(),
+                config.slot
+            ));
         }
         ReplicationCommand::Teardown => {
             let admin = connect::open(&config.replication, "gov-handoff replication").await?;
@@ -31,8 +36,13 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
         }
         ReplicationCommand::Sql => {
             output::line(format_args!("{}", publication_sql(&config.publication, &sources, false)));
-            output::line(format_args!("-- After it, never before: a slot cannot use a publication that is younger than itself."));
-            output::line(format_args!("select pg_create_logical_replication_slot('{}', 'pgoutput');", config.slot));
+            output::line(format_args!(
+                "-- After it, never before: a slot cannot use a publication that is younger than itself."
+            ));
+            output::line(format_args!(
+                "select pg_create_logical_replication_slot('{}', 'pgoutput');",
+                config.slot
+            ));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -89,13 +89,19 @@ fn read(file: Option<&Path>) -> Result<Vec<SourceDefinition>> {
     Ok(parsed.sources)
 }
 
-async fn apply(config: &Config, store: &Store, definitions: &[SourceDefinition], dry_run: bool) -> Result<ExitCode> {
+async fn apply(
+    config: &Config,
+    store: &Store,
+    definitions: &[SourceDefinition],
+    dry_run: bool,
+) -> Result<ExitCode> {
     // All are checked before the first is written: a bad file changes nothing.
     for definition in definitions {
         store.check_source(definition).await?;
     }
     for definition in definitions {
-        let outcome = if dry_run { "checked".to_owned() } else { store.put_source(&config.worker, definition).await? };
+        let outcome =
+            if dry_run { "checked".to_owned() } else { store.put_source(&config.worker, definition).await? };
         output::line(format_args!("source {} {outcome}", definition.name));
     }
     Ok(ExitCode::SUCCESS)
@@ -115,7 +121,11 @@ async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> R
         rows.push(vec![definition.name.clone(), state.to_owned(), how.clone()]);
         values.push(serde_json::json!({ "source": definition.name, "state": state, "reads": how }));
     }
-    if json { output::json(&values)? } else { output::table(&["source", "state", "read"], &rows) }
+    if json {
+        output::json(&values)?
+    } else {
+        output::table(&["source", "state", "read"], &rows)
+    }
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -134,7 +144,10 @@ async fn list(config: &Config, store: &Store, json: bool) -> Result<ExitCode> {
                 d.rules.len().to_string(),
             ]
         };
-        output::table(&["source", "table", "key", "order", "rules"], &sources.iter().map(row).collect::<Vec<_>>());
+        output::table(
+            &["source", "table", "key", "order", "rules"],
+            &sources.iter().map(row).collect::<Vec<_>>(),
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

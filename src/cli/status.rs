@@ -10,7 +10,11 @@ use std::process::ExitCode;
 pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff status").await?;
     let status = store.status(&config.worker, &config.slot).await?;
-    if json { output::json(&status)? } else { show(&status) }
+    if json {
+        output::json(&status)?
+    } else {
+        show(&status)
+    }
     let alive = status.worker.as_ref().is_some_and(|w| w.alive);
     let healthy = alive && status.dead_letters == 0 && !status.findings.iter().any(|f| f.severity != "info");
     Ok(ExitCode::from(u8::from(!healthy)))
@@ -20,19 +24,30 @@ fn show(status: &Status) {
     match &status.worker {
         Some(w) if w.alive => {
             let owner = w.owner.as_deref().unwrap_or("-");
-            output::line(format_args!("worker    alive, {owner}, term {}, ticked {:.1} s ago", w.term.unwrap_or(0), w.tick_age_seconds));
+            output::line(format_args!(
+                "worker    alive, {owner}, term {}, ticked {:.1} s ago",
+                w.term.unwrap_or(0),
+                w.tick_age_seconds
+            ));
             output::line(format_args!("mode      {}", w.mode.as_deref().unwrap_or("starting")));
             if let Some(reason) = &w.reason {
                 output::line(format_args!("because   {reason}"));
             }
         }
-        Some(w) => output::line(format_args!("worker    not running, last ticked {:.0} s ago", w.tick_age_seconds)),
+        Some(w) => {
+            output::line(format_args!("worker    not running, last ticked {:.0} s ago", w.tick_age_seconds))
+        }
         None => output::line(format_args!("worker    has never run")),
     }
     if let Some(s) = &status.stream {
         let state = if s.active { "active" } else { "not active" };
-        let retained = s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
-        output::line(format_args!("slot      {} {state}, durable {}, retains {retained}", s.slot, s.durable_lsn.as_deref().unwrap_or("-")));
+        let retained =
+            s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
+        output::line(format_args!(
+            "slot      {} {state}, durable {}, retains {retained}",
+            s.slot,
+            s.durable_lsn.as_deref().unwrap_or("-")
+        ));
     }
     output::line(format_args!(
         "waiting   {} captured, {} dead letters, {} dirty groups, {} open findings",

@@ -23,7 +23,14 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
                 let state = |active| if active { "active" } else { "inactive" };
                 let rows: Vec<_> = types
                     .iter()
-                    .map(|t| vec![t.event_type.clone(), t.event_stream.clone(), state(t.active).to_owned(), output::count(t.waiting)])
+                    .map(|t| {
+                        vec![
+                            t.event_type.clone(),
+                            t.event_stream.clone(),
+                            state(t.active).to_owned(),
+                            output::count(t.waiting),
+                        ]
+                    })
                     .collect();
                 output::table(&["type", "stream", "state", "captured"], &rows);
             }
@@ -33,13 +40,23 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
                 let changed = store.set_type_active(&name, true).await?;
                 let moved = drain(&store, &name).await?;
                 let word = if changed { "activated" } else { "was active" };
-                output::line(format_args!("{name} {word}, {} captured handoffs drained", output::count(moved)));
+                output::line(format_args!(
+                    "{name} {word}, {} captured handoffs drained",
+                    output::count(moved)
+                ));
             }
         }
         TypesCommand::Deactivate(selection) => {
             for name in selected(&store, selection).await? {
                 let changed = store.set_type_active(&name, false).await?;
-                output::line(format_args!("{name} {}", if changed { "deactivated; its handoffs are captured from now on" } else { "was inactive" }));
+                output::line(format_args!(
+                    "{name} {}",
+                    if changed {
+                        "deactivated; its handoffs are captured from now on"
+                    } else {
+                        "was inactive"
+                    }
+                ));
             }
         }
     }
@@ -55,9 +72,12 @@ async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>
 }
 
 async fn drain(store: &Store, name: &str) -> Result<i64> {
-    let waiting = store.event_types().await?.into_iter().find(|t| t.event_type == name).map_or(0, |t| t.waiting);
+    let waiting =
+        store.event_types().await?.into_iter().find(|t| t.event_type == name).map_or(0, |t| t.waiting);
     let bar = ProgressBar::new(waiting.try_into().unwrap_or(0));
-    if let Ok(style) = ProgressStyle::with_template("draining {wide_bar} {human_pos}/{human_len} {per_sec} {eta}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("draining {wide_bar} {human_pos}/{human_len} {per_sec} {eta}")
+    {
         bar.set_style(style);
     }
     let mut moved = 0;

@@ -46,7 +46,10 @@ impl Target {
         if pg.get_ports().is_empty()
             && let Some(port) = var("PGPORT")
         {
-            pg.port(port.parse().map_err(|_| Error::config(format!("PGPORT is `{port}`; it must be a port number")))?);
+            pg.port(
+                port.parse()
+                    .map_err(|_| Error::config(format!("PGPORT is `{port}`; it must be a port number")))?,
+            );
         }
         if pg.get_user().is_none() {
             let user = var("PGUSER").or_else(|| var("USER")).ok_or_else(|| {
@@ -60,7 +63,8 @@ impl Target {
             pg.password(password);
         }
         if pg.get_dbname().is_none() {
-            let database = var("PGDATABASE").cloned().or_else(|| pg.get_user().map(str::to_owned)).unwrap_or_default();
+            let database =
+                var("PGDATABASE").cloned().or_else(|| pg.get_user().map(str::to_owned)).unwrap_or_default();
             pg.dbname(&database);
         }
         mode = mode.or_else(|| var("PGSSLMODE").cloned());
@@ -193,7 +197,9 @@ mod tests {
 
     #[test]
     fn tls_words_are_ours() {
-        let t = target(Some("postgres://u@h/d?sslmode=verify-full&sslrootcert=/ca.pem&application_name=x"), &[]).unwrap();
+        let t =
+            target(Some("postgres://u@h/d?sslmode=verify-full&sslrootcert=/ca.pem&application_name=x"), &[])
+                .unwrap();
         assert_eq!((t.tls, t.root_cert), (Tls::VerifyFull, Some(PathBuf::from("/ca.pem"))));
         assert!(target(Some("postgres://u@h/d?sslmode=sometimes"), &[]).is_err());
     }

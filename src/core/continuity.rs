@@ -48,7 +48,10 @@ pub fn compare(ours: Option<&Position>, theirs: &Offered) -> Continuity {
     let start = theirs.confirmed;
     let Some(ours) = ours else { return Continuity::First(start) };
     if ours.system_identifier != theirs.system_identifier {
-        let reason = format!("another server: system identifier {}, expected {}", theirs.system_identifier, ours.system_identifier);
+        let reason = format!(
+            "another server: system identifier {}, expected {}",
+            theirs.system_identifier, ours.system_identifier
+        );
         return Continuity::Gap { start, reason };
     }
     if ours.timeline != theirs.timeline {

@@ -132,7 +132,9 @@ impl Session<'_> {
                     }
                     tracing::error!(source = source.name(), error = %e, "source cannot be read");
                     let detail = json!({ "source": source.name(), "problem": e.to_string() });
-                    self.writer.raise(&Finding { kind: "source_unreadable", key, severity: "high", detail }).await?;
+                    self.writer
+                        .raise(&Finding { kind: "source_unreadable", key, severity: "high", detail })
+                        .await?;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -163,7 +165,11 @@ impl Session<'_> {
             // The read took longer than it may: ask for less.
             Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
                 turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
-                tracing::warn!(source = turn.source.name(), batch = turn.batch, "read exceeded its time, batch halved");
+                tracing::warn!(
+                    source = turn.source.name(),
+                    batch = turn.batch,
+                    "read exceeded its time, batch halved"
+                );
                 1
             }
             Err(e) if e.kind == Kind::RangesChanged => 1,
@@ -178,7 +184,8 @@ impl Session<'_> {
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);
-            next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest).max(window.min(slowest.max(window)))
+            next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest)
+                .max(window.min(slowest.max(window)))
         } else {
             self.shared.config.reconcile_interval
         };
@@ -195,18 +202,44 @@ impl Session<'_> {
         let shared = self.shared;
         let mut total = Outcome::default();
         let depth = if shared.once || turn.all_ranges_at <= Instant::now() { Depth::All } else { Depth::Hot };
+        let worker = &shared.lease.worker;
+        let limit = i64::from(turn.batch);
+        let mut ahead = Vec::new();
         loop {
-            let limit = i64::from(turn.batch);
-            let found = self.reader.rows_in_ranges(&shared.lease.worker, &turn.source, depth, limit).await?;
+            // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
+            let found = match std::mem::take(&mut ahead) {
+                none if none.is_empty() => {
+                    self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?
+                }
+                some => some,
+            };
             if found.is_empty() || shared.stopping() {
                 break;
             }
             let ids = keys(&turn.source, found.iter().map(|f| &f.row))?;
             // Seen are exactly the ids that were read; the rest of each range stays open, whatever its neighbours are.
             let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
+            // A full batch has more behind it, which is read while this one commits. Only ids beyond it, so none twice.
+            let next = ids
+                .iter()
+                .max()
+                .and_then(|id| id.checked_add(1))
+                .filter(|_| ids.len() >= turn.batch as usize);
             let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
-            total += self.hand_off(rows, advance).await?;
+            let read_ahead = async {
+                match next {
+                    Some(from) => self.reader.rows_in_ranges(worker, &turn.source, depth, from, limit).await,
+                    None => Ok(Vec::new()),
+                }
+            };
+            let (handed_off, read) = tokio::join!(self.hand_off(rows, advance), read_ahead);
+            total += handed_off?;
+            ahead = read?;
+            let ids = keys(&turn.source, ahead.iter().map(|f| &f.row))?;
+            for (found, id) in ahead.iter_mut().zip(ids) {
+                found.range = replacement.after(found.range, id);
+            }
         }
         if depth == Depth::All {
             turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY;
@@ -243,12 +276,10 @@ impl Session<'_> {
         let shared = self.shared;
         let streaming = *shared.mode.borrow() == Mode::Streaming;
         let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
-        if !streaming && !shared.once {
+        if !streaming {
             return delivery.deliver(rows, advance).await;
         }
-        if streaming {
-            self.let_the_stream_have_them().await?;
-        }
+        self.let_the_stream_have_them().await?;
         delivery.deliver_missing(rows, advance).await
     }
 
@@ -298,7 +329,9 @@ fn capture(shared: &Shared) -> &'static str {
 fn keys<'a>(source: &Source, rows: impl Iterator<Item = &'a Row>) -> Result<Vec<i64>> {
     rows.map(|row| {
         let key = source.watermark(row).and_then(|w| w.key.as_int());
-        key.ok_or_else(|| Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name())))
+        key.ok_or_else(|| {
+            Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name()))
+        })
     })
     .collect()
 }

@@ -6,7 +6,9 @@ use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use pgwire_replication::{PgWireError, ReplicationClient, ReplicationConfig, ReplicationEvent, SslMode, TlsConfig};
+use pgwire_replication::{
+    PgWireError, ReplicationClient, ReplicationConfig, ReplicationEvent, SslMode, TlsConfig,
+};
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -80,7 +82,9 @@ impl Gate {
         let mut client = ReplicationClient::connect_gated(config).await.map_err(explain)?;
         let identity = tokio::time::timeout(SILENCE, client.identify_system())
             .await
-            .map_err(|_| Error::new(Kind::Connection, "the server did not answer the replication connection"))?
+            .map_err(|_| {
+                Error::new(Kind::Connection, "the server did not answer the replication connection")
+            })?
             .map_err(explain)?;
         let server = Server {
             system_identifier: identity.system_id,

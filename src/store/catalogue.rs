@@ -29,17 +29,28 @@ impl Store {
         let columns: Vec<Column> = rows
             .iter()
             .map(|row| {
-                Ok(Column { name: row.try_get("attname")?, sql_type: row.try_get("type")?, readable: row.try_get("readable")? })
+                Ok(Column {
+                    name: row.try_get("attname")?,
+                    sql_type: row.try_get("type")?,
+                    readable: row.try_get("readable")?,
+                })
             })
             .collect::<Result<_>>()?;
-        let wrong = |kind, problem: String| Err(Error::new(kind, format!("source {}: {problem}", source.name)));
+        let wrong =
+            |kind, problem: String| Err(Error::new(kind, format!("source {}: {problem}", source.name)));
         if columns.is_empty() {
-            return wrong(Kind::Catalogue, format!("table {place} does not exist; create it or correct schema and table"));
+            return wrong(
+                Kind::Catalogue,
+                format!("table {place} does not exist; create it or correct schema and table"),
+            );
         }
         for name in &source.columns {
             let Some(column) = columns.iter().find(|c| c.name == *name) else {
                 let known: Vec<_> = columns.iter().map(|c| c.name.as_str()).collect();
-                return wrong(Kind::Catalogue, format!("table {place} has no column {name}; it has {}", known.join(", ")));
+                return wrong(
+                    Kind::Catalogue,
+                    format!("table {place} has no column {name}; it has {}", known.join(", ")),
+                );
             };
             if !column.readable {
                 return wrong(
@@ -65,7 +76,10 @@ impl Store {
             };
             let is = found(&order.column);
             if is != wanted {
-                return wrong(Kind::Catalogue, format!("column {} of {place} is {is}, the definition says {wanted}", order.column));
+                return wrong(
+                    Kind::Catalogue,
+                    format!("column {} of {place} is {is}, the definition says {wanted}", order.column),
+                );
             }
         }
         self.strategy(source).await
@@ -74,7 +88,9 @@ impl Store {
     /// The choice is made from the indexes that exist.
     async fn strategy(&self, source: &SourceDefinition) -> Result<Strategy> {
         if source.id.id_type.bounds().is_none() {
-            return Ok(Strategy::Frontier { why: format!("{} keys have no ranges", source.id.id_type.sql_name()) });
+            return Ok(Strategy::Frontier {
+                why: format!("{} keys have no ranges", source.id.id_type.sql_name()),
+            });
         }
         let rows = self
             .rows(include_str!("sql/indexes.sql"), &[&source.schema, &source.table()])

@@ -28,12 +28,16 @@ pub async fn client(target: &Target, name: &str) -> Result<Client> {
     let failed = |e: tokio_postgres::Error| explain(e, target);
     if target.tls == Tls::Disable || target.host().starts_with('/') {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
-        tokio::spawn(async move { connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended")) });
+        tokio::spawn(async move {
+            connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended"))
+        });
         Ok(client)
     } else {
         let tls = MakeRustlsConnect::new(tls_config(target)?);
         let (client, connection) = config.connect(tls).await.map_err(failed)?;
-        tokio::spawn(async move { connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended")) });
+        tokio::spawn(async move {
+            connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended"))
+        });
         Ok(client)
     }
 }

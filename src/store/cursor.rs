@@ -13,15 +13,21 @@ use std::sync::Arc;
 impl Store {
     /// The registered sources, ready to map rows.
     pub async fn sources(&self, worker: &str) -> Result<Vec<Arc<Source>>> {
-        let rows = self.rows(include_str!("sql/sources.sql"), &[&worker]).await.map_err(|e| match e.code.as_deref() {
-            Some("42P01") => Error::new(Kind::Catalogue, "the governance tables are not here; run `gov-handoff migrate` first"),
-            _ => e.context("reading the sources"),
+        let rows = self.rows(include_str!("sql/sources.sql"), &[&worker]).await.map_err(|e| {
+            match e.code.as_deref() {
+                Some("42P01") => Error::new(
+                    Kind::Catalogue,
+                    "the governance tables are not here; run `gov-handoff migrate` first",
+                ),
+                _ => e.context("reading the sources"),
+            }
         })?;
         rows.iter()
             .map(|row| {
                 let name: String = row.try_get(0)?;
-                let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?)
-                    .map_err(|e| Error::config(format!("source {name}: its stored definition cannot be read: {e}")))?;
+                let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?).map_err(|e| {
+                    Error::config(format!("source {name}: its stored definition cannot be read: {e}"))
+                })?;
                 Ok(Arc::new(Source::compile(definition)?))
             })
             .collect()
@@ -31,7 +37,9 @@ impl Store {
     pub async fn put_source(&self, worker: &str, source: &SourceDefinition) -> Result<String> {
         let (lo, hi) = source.id.id_type.bounds().unzip();
         let definition = serde_json::to_value(source)?;
-        let row = self.one(include_str!("sql/source_put.sql"), &[&worker, &source.name, &definition, &lo, &hi]).await?;
+        let row = self
+            .one(include_str!("sql/source_put.sql"), &[&worker, &source.name, &definition, &lo, &hi])
+            .await?;
         Ok(row.try_get(0)?)
     }
 
@@ -56,7 +64,9 @@ impl Store {
         let lsn = to_pg(at.durable);
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &slot, &at.system_identifier, &at.timeline, &lsn];
-        self.one(include_str!("sql/stream_bind.sql"), &params).await.context("recording the stream's start")?;
+        self.one(include_str!("sql/stream_bind.sql"), &params)
+            .await
+            .context("recording the stream's start")?;
         Ok(())
     }
 

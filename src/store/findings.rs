@@ -29,7 +29,8 @@ impl Store {
 
     /// One row in `registry_changelog`, marked as ours so that it is never captured.
     pub async fn audit_note(&self, lease: &Lease, source: &str, action: &str) -> Result<()> {
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &source, &action];
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&lease.worker, &lease.owner, &lease.term, &source, &action];
         self.one(include_str!("sql/audit_note.sql"), &params).await?;
         Ok(())
     }

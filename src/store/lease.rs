@@ -24,7 +24,10 @@ pub enum Claim {
 impl Store {
     pub async fn claim_lease(&self, worker: &str, owner: &str, ttl: Duration) -> Result<Claim> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let row = self.one(include_str!("sql/lease_claim.sql"), &[&worker, &owner, &ttl_ms]).await.context("lease")?;
+        let row = self
+            .one(include_str!("sql/lease_claim.sql"), &[&worker, &owner, &ttl_ms])
+            .await
+            .context("lease")?;
         let term = row.try_get("term")?;
         if row.try_get::<_, Option<bool>>("held")?.unwrap_or(false) {
             return Ok(Claim::Held(Lease { worker: worker.to_owned(), owner: owner.to_owned(), term }));
@@ -43,7 +46,9 @@ impl Store {
     }
 
     pub async fn resign_lease(&self, lease: &Lease) -> Result<bool> {
-        let row = self.one(include_str!("sql/lease_resign.sql"), &[&lease.worker, &lease.owner, &lease.term]).await?;
+        let row = self
+            .one(include_str!("sql/lease_resign.sql"), &[&lease.worker, &lease.owner, &lease.term])
+            .await?;
         Ok(row.try_get(0)?)
     }
 }

@@ -15,7 +15,12 @@ struct Step {
 }
 
 const STEPS: [Step; 4] = [
-    Step { version: 1, name: "substrate", up: include_str!("../../migrations/0001_substrate.sql"), down: None },
+    Step {
+        version: 1,
+        name: "substrate",
+        up: include_str!("../../migrations/0001_substrate.sql"),
+        down: None,
+    },
     Step {
         version: 2,
         name: "governance",
@@ -67,7 +72,10 @@ impl Store {
     /// Applies what is missing, in one transaction: all of it or none.
     pub async fn migrate(&mut self, dry_run: bool) -> Result<Vec<StepReport>> {
         let transaction = self.client.transaction().await?;
-        transaction.batch_execute(include_str!("sql/migrate_begin.sql")).await.context("preparing to migrate")?;
+        transaction
+            .batch_execute(include_str!("sql/migrate_begin.sql"))
+            .await
+            .context("preparing to migrate")?;
         let mut reports = Vec::new();
         for step in &STEPS {
             let done = transaction.query_opt(include_str!("sql/migrate_step.sql"), &[&step.version]).await?;
@@ -76,7 +84,10 @@ impl Store {
                 if recorded != actual {
                     return Err(Error::new(
                         Kind::Catalogue,
-                        format!("migration {} ({}) was applied by another build; revert with that build, then migrate with this one", step.version, step.name),
+                        format!(
+                            "migration {} ({}) was applied by another build; revert with that build, then migrate with this one",
+                            step.version, step.name
+                        ),
                     ));
                 }
                 reports.push(step.report("current", vec![], vec![]));
@@ -85,14 +96,18 @@ impl Store {
             let (mut created, mut adopted) = (Vec::new(), Vec::new());
             for (object, sql) in objects(step.up) {
                 if let Some(object) = object {
-                    let there = transaction.query_one(include_str!("sql/migrate_exists.sql"), &[&object]).await?;
+                    let there =
+                        transaction.query_one(include_str!("sql/migrate_exists.sql"), &[&object]).await?;
                     if there.try_get(0)? {
                         adopted.push(object.to_owned());
                         continue;
                     }
                     created.push(object.to_owned());
                 }
-                transaction.batch_execute(sql).await.context(format!("migration {} ({})", step.version, step.name))?;
+                transaction
+                    .batch_execute(sql)
+                    .await
+                    .context(format!("migration {} ({})", step.version, step.name))?;
             }
             if step.version == 1 {
                 let missing = transaction.query(include_str!("sql/migrate_shape.sql"), &[]).await?;
@@ -101,11 +116,18 @@ impl Store {
                 }
             }
             transaction
-                .execute(include_str!("sql/migrate_record.sql"), &[&step.version, &step.name, &checksum(step.up), &created])
+                .execute(
+                    include_str!("sql/migrate_record.sql"),
+                    &[&step.version, &step.name, &checksum(step.up), &created],
+                )
                 .await?;
             reports.push(step.report(if dry_run { "pending" } else { "applied" }, created, adopted));
         }
-        if dry_run { transaction.rollback().await? } else { transaction.commit().await? }
+        if dry_run {
+            transaction.rollback().await?
+        } else {
+            transaction.commit().await?
+        }
         Ok(reports)
     }
 
@@ -146,12 +168,21 @@ impl Store {
         let transaction = self.client.transaction().await?;
         transaction.batch_execute(include_str!("sql/migrate_begin.sql")).await?;
         let mut reports = Vec::new();
-        for step in STEPS.iter().rev().filter(|s| applied.iter().any(|a| a.version == s.version && a.state == "current")) {
+        for step in STEPS
+            .iter()
+            .rev()
+            .filter(|s| applied.iter().any(|a| a.version == s.version && a.state == "current"))
+        {
             match step.down {
-                Some(down) => transaction.batch_execute(down).await.context(format!("reverting {}", step.name))?,
+                Some(down) => {
+                    transaction.batch_execute(down).await.context(format!("reverting {}", step.name))?
+                }
                 None => {
                     for object in created.iter().rev() {
-                        let drop = quote::fill(include_str!("sql/migrate_drop.sql"), &[("table", &quote::identifier(object))]);
+                        let drop = quote::fill(
+                            include_str!("sql/migrate_drop.sql"),
+                            &[("table", &quote::identifier(object))],
+                        );
                         transaction.batch_execute(&drop).await.context(format!("dropping {object}"))?;
                     }
                 }
@@ -171,7 +202,13 @@ impl Store {
             captured: self.count_created(created, "event_pending", governance).await?,
             dead_letters: self.count_created(created, "iu_route_dead_letter", governance).await?,
             source_rows: self.count_created(created, "birth_registry", "true").await?
-                + self.count_created(created, "registry_changelog", "source_system is distinct from 'gov-handoff'").await?,
+                + self
+                    .count_created(
+                        created,
+                        "registry_changelog",
+                        "source_system is distinct from 'gov-handoff'",
+                    )
+                    .await?,
         })
     }
 
@@ -220,7 +257,10 @@ fn shape_error(missing: &[tokio_postgres::Row]) -> Result<Error> {
     }
     Ok(Error::new(
         Kind::Catalogue,
-        format!("the live substrate has another shape and is never altered by us: {}; nothing was changed", parts.join("; ")),
+        format!(
+            "the live substrate has another shape and is never altered by us: {}; nothing was changed",
+            parts.join("; ")
+        ),
     ))
 }
 

@@ -38,7 +38,8 @@ fn test(test: &ColumnTest, prefix: &str) -> String {
     let holds = if let Some(value) = &test.equals {
         format!("coalesce({column} ={}, false)", literal(value))
     } else if let Some(values) = &test.one_of {
-        let any: Vec<_> = values.iter().map(|v| format!("coalesce({column} ={}, false)", literal(v))).collect();
+        let any: Vec<_> =
+            values.iter().map(|v| format!("coalesce({column} ={}, false)", literal(v))).collect();
         if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
     } else if let Some(prefix) = &test.prefix {
         format!("coalesce(starts_with({column},{}), false)", literal(prefix))
@@ -66,7 +67,8 @@ mod tests {
 
     #[test]
     fn null_fails_a_test_and_passes_its_negation() {
-        let t = ColumnTest { column: "c".into(), equals: Some("x".into()), not: true, ..ColumnTest::default() };
+        let t =
+            ColumnTest { column: "c".into(), equals: Some("x".into()), not: true, ..ColumnTest::default() };
         assert_eq!(test(&t, ""), "not coalesce(\"c\" = E'x', false)");
     }
 }

@@ -77,16 +77,25 @@ impl Store {
     }
 
     pub async fn create_slot(&self, name: &str) -> Result<Lsn> {
-        let row = self.one(include_str!("sql/slot_create.sql"), &[&name]).await.map_err(|e| match e.code.as_deref() {
-            Some("53400") => unavailable(format!("no free replication slot for {name}: raise max_replication_slots or drop an unused slot")),
-            Some("42501") => Error::new(Kind::Privilege, format!("the role may not create slot {name}: it needs REPLICATION")),
-            _ => e.context(format!("creating slot {name}")),
+        let row = self.one(include_str!("sql/slot_create.sql"), &[&name]).await.map_err(|e| {
+            match e.code.as_deref() {
+                Some("53400") => unavailable(format!(
+                    "no free replication slot for {name}: raise max_replication_slots or drop an unused slot"
+                )),
+                Some("42501") => Error::new(
+                    Kind::Privilege,
+                    format!("the role may not create slot {name}: it needs REPLICATION"),
+                ),
+                _ => e.context(format!("creating slot {name}")),
+            }
         })?;
         Ok(from_pg(row.try_get(0)?))
     }
 
     pub async fn drop_slot(&self, name: &str) -> Result<()> {
-        self.rows(include_str!("sql/slot_drop.sql"), &[&name]).await.context(format!("dropping slot {name}"))?;
+        self.rows(include_str!("sql/slot_drop.sql"), &[&name])
+            .await
+            .context(format!("dropping slot {name}"))?;
         Ok(())
     }
 
@@ -129,8 +138,13 @@ impl Store {
     }
 
     pub async fn drop_publication(&self, name: &str) -> Result<()> {
-        let sql = quote::fill(include_str!("sql/publication_drop.sql"), &[("name", &quote::identifier(name))]);
-        self.client.batch_execute(&sql).await.map_err(Error::from).context(format!("dropping publication {name}"))
+        let sql =
+            quote::fill(include_str!("sql/publication_drop.sql"), &[("name", &quote::identifier(name))]);
+        self.client
+            .batch_execute(&sql)
+            .await
+            .map_err(Error::from)
+            .context(format!("dropping publication {name}"))
     }
 }
 
@@ -139,13 +153,20 @@ fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option
         return Some(format!("does not carry {}.{}", source.schema, source.table()));
     };
     if let Some(extra) = table.columns.iter().find(|c| !source.columns.contains(c)) {
-        return Some(format!("carries column {extra} of {}, which is not among its address columns", table.table));
+        return Some(format!(
+            "carries column {extra} of {}, which is not among its address columns",
+            table.table
+        ));
     }
     if let Some(missing) = source.columns.iter().find(|c| !table.columns.contains(c)) {
         return Some(format!("does not carry column {missing} of {}", table.table));
     }
     if table.filtered == source.exclude.is_empty() {
-        return Some(format!("has {} row filter on {}", if table.filtered { "a" } else { "no" }, table.table));
+        return Some(format!(
+            "has {} row filter on {}",
+            if table.filtered { "a" } else { "no" },
+            table.table
+        ));
     }
     None
 }

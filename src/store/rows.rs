@@ -38,8 +38,15 @@ impl Store {
         Ok(())
     }
 
-    /// The next rows in the open ranges, in key order. Fewer than `limit` means there are no more, unless bytes ran out.
-    pub async fn rows_in_ranges(&self, worker: &str, source: &Source, depth: Depth, limit: i64) -> Result<Vec<Found>> {
+    /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes ran out.
+    pub async fn rows_in_ranges(
+        &self,
+        worker: &str,
+        source: &Source,
+        depth: Depth,
+        from: i64,
+        limit: i64,
+    ) -> Result<Vec<Found>> {
         let definition = &source.definition;
         let hot = if depth == Depth::Hot { "and g.hot" } else { "" };
         let sql = quote::fill(
@@ -53,7 +60,7 @@ impl Store {
             ],
         );
         let statement = self.statement(&sql).await.context(format!("source {}", source.name()))?;
-        let params: [&(dyn ToSql + Sync); 3] = [&worker, &source.name(), &limit];
+        let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
         let stream = self.client.query_raw(&statement, params).await?;
         let mut stream = std::pin::pin!(stream);
         let (mut found, mut bytes) = (Vec::new(), 0);
@@ -70,7 +77,13 @@ impl Store {
     }
 
     /// A stretch of the source in key order, after `after` if given.
-    pub async fn rows_in_span(&self, source: &Source, span: &Span, after: Option<&str>, limit: i64) -> Result<Vec<Row>> {
+    pub async fn rows_in_span(
+        &self,
+        source: &Source,
+        span: &Span,
+        after: Option<&str>,
+        limit: i64,
+    ) -> Result<Vec<Row>> {
         let definition = &source.definition;
         let id = quote::identifier(&definition.id.column);
         let id_type = definition.id.id_type.sql_name();
@@ -90,9 +103,10 @@ impl Store {
                     };
                     Ok(format!("{at} {op}{}::timestamptz", quote::literal(time)))
                 }
-                (Some(Bound::Time(_)), None) => {
-                    Err(Error::config(format!("source {} has no order column; give keys, not times", source.name())))
-                }
+                (Some(Bound::Time(_)), None) => Err(Error::config(format!(
+                    "source {} has no order column; give keys, not times",
+                    source.name()
+                ))),
             }
         };
         let sql = quote::fill(
@@ -152,12 +166,23 @@ impl Store {
     /// Opens a pass over every row not older than the recorded frontier.
     pub async fn read_frontier(&mut self, worker: &str, source: &Source) -> Result<FrontierRead<'_>> {
         let known = self.frontier(worker, source.name()).await?;
-        let transaction =
-            self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
+        let transaction = self
+            .client
+            .build_transaction()
+            .isolation_level(IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await?;
         // The snapshot is taken by this statement and holds for all that follow.
-        let row = transaction.query_one(include_str!("sql/snapshot.sql"), &[]).await.context("taking a snapshot")?;
+        let row = transaction
+            .query_one(include_str!("sql/snapshot.sql"), &[])
+            .await
+            .context("taking a snapshot")?;
         if row.try_get::<_, bool>("recovering")? {
-            return Err(Error::new(Kind::Catalogue, "this is a standby; its snapshot cannot certify anything, connect to the primary"));
+            return Err(Error::new(
+                Kind::Catalogue,
+                "this is a standby; its snapshot cannot certify anything, connect to the primary",
+            ));
         }
         let snapshot = Snapshot {
             xmin: parse_xid(row.try_get("xmin")?)?,
@@ -165,7 +190,9 @@ impl Store {
             system_identifier: row.try_get("system_identifier")?,
             lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
         };
-        let usable = known.filter(|(f, system)| crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier));
+        let usable = known.filter(|(f, system)| {
+            crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
+        });
         let predicate = match &usable {
             Some((f, _)) => format!("age(t.xmin) <= age('{f}'::xid8::xid)"),
             None => "true".to_owned(),

@@ -59,9 +59,14 @@ pub struct FindingStatus {
 
 impl Store {
     pub async fn status(&self, worker: &str, slot: &str) -> Result<Status> {
-        let counts = self.one(include_str!("sql/status_counts.sql"), &[]).await.map_err(|e| match e.code.as_deref() {
-            Some("42P01") => crate::error::Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first"),
-            _ => e,
+        let counts = self.one(include_str!("sql/status_counts.sql"), &[]).await.map_err(|e| {
+            match e.code.as_deref() {
+                Some("42P01") => crate::error::Error::new(
+                    e.kind,
+                    "the governance tables are not here; run `gov-handoff migrate` first",
+                ),
+                _ => e,
+            }
         })?;
         let row = self.optional(include_str!("sql/status_worker.sql"), &[&worker]).await?;
         let worker_status = row
@@ -89,12 +94,17 @@ impl Store {
     }
 
     async fn source_status(&self, worker: &str) -> Result<Vec<SourceStatus>> {
-        let rows = self.rows(include_str!("sql/status_sources.sql"), &[&worker]).await.context("reading the sources")?;
+        let rows = self
+            .rows(include_str!("sql/status_sources.sql"), &[&worker])
+            .await
+            .context("reading the sources")?;
         rows.iter()
             .map(|row| {
                 Ok(SourceStatus {
                     source: row.try_get("source_name")?,
-                    watermark_at: row.try_get::<_, Option<Instant>>("last_watermark_ts")?.map(|t| t.0.to_string()),
+                    watermark_at: row
+                        .try_get::<_, Option<Instant>>("last_watermark_ts")?
+                        .map(|t| t.0.to_string()),
                     watermark_id: row.try_get("last_watermark_id")?,
                     rows_seen: row.try_get("events_seen")?,
                     signals: row.try_get("attempts_written")?,
@@ -113,9 +123,16 @@ impl Store {
         if durable.is_none() && row.is_none() {
             return Ok(None);
         }
-        let mut status = StreamStatus { slot: slot.to_owned(), durable_lsn: durable, confirmed_lsn: None, active: false, retained_bytes: None };
+        let mut status = StreamStatus {
+            slot: slot.to_owned(),
+            durable_lsn: durable,
+            confirmed_lsn: None,
+            active: false,
+            retained_bytes: None,
+        };
         if let Some(row) = row {
-            status.confirmed_lsn = row.try_get::<_, Option<_>>("confirmed_flush_lsn")?.map(|l| from_pg(l).to_string());
+            status.confirmed_lsn =
+                row.try_get::<_, Option<_>>("confirmed_flush_lsn")?.map(|l| from_pg(l).to_string());
             status.active = row.try_get("active")?;
             status.retained_bytes = row.try_get("retained")?;
         }

@@ -34,7 +34,11 @@ impl Store {
 
     /// Moves one chunk of captured handoffs to the outbox; zero when none are left.
     pub async fn drain(&self, event_type: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/drain.sql"), &[&event_type, &limit]).await.context("draining")?.try_get(0)?)
+        Ok(self
+            .one(include_str!("sql/drain.sql"), &[&event_type, &limit])
+            .await
+            .context("draining")?
+            .try_get(0)?)
     }
 
     /// Active types for which something still waits.
