@@ -30,6 +30,8 @@ pub struct Layer {
     pub batch_rows: Option<usize>,
     pub lease_ttl: Option<String>,
     pub reconcile_interval: Option<String>,
+    pub certify_interval: Option<String>,
+    pub wal_budget_mb: Option<u64>,
     pub poll_interval: Option<String>,
     pub read_timeout: Option<String>,
     pub stream_retry: Option<String>,
@@ -55,6 +57,10 @@ pub struct Config {
     pub lease_ttl: Duration,
     /// How often the keyset pass looks behind the stream.
     pub reconcile_interval: Duration,
+    /// How often a certificate is taken.
+    pub certify_interval: Duration,
+    /// Before our slot retains more log than this it is given up.
+    pub wal_budget: u64,
     /// The longest pause of an idle poller.
     pub poll_interval: Duration,
     pub read_timeout: Duration,
@@ -117,6 +123,8 @@ impl Config {
             batch_rows,
             lease_ttl,
             reconcile_interval: span("reconcile_interval", &layer.reconcile_interval, "5s")?,
+            certify_interval: span("certify_interval", &layer.certify_interval, "1m")?,
+            wal_budget: layer.wal_budget_mb.unwrap_or(4_096).saturating_mul(1 << 20),
             poll_interval: span("poll_interval", &layer.poll_interval, "250ms")?,
             read_timeout: span("read_timeout", &layer.read_timeout, "5s")?,
             stream_retry: span("stream_retry", &layer.stream_retry, "30s")?,
@@ -152,6 +160,8 @@ impl Config {
             ("batch_rows", self.batch_rows.to_string()),
             ("lease_ttl", ms(self.lease_ttl)),
             ("reconcile_interval", ms(self.reconcile_interval)),
+            ("certify_interval", ms(self.certify_interval)),
+            ("wal_budget_mb", (self.wal_budget >> 20).to_string()),
             ("poll_interval", ms(self.poll_interval)),
             ("read_timeout", ms(self.read_timeout)),
             ("stream_retry", ms(self.stream_retry)),
@@ -177,6 +187,10 @@ impl Layer {
             batch_rows: get("BATCH_ROWS").map(|v| parse_word("GOV_HANDOFF_BATCH_ROWS", &v)).transpose()?,
             lease_ttl: get("LEASE_TTL"),
             reconcile_interval: get("RECONCILE_INTERVAL"),
+            certify_interval: get("CERTIFY_INTERVAL"),
+            wal_budget_mb: get("WAL_BUDGET_MB")
+                .map(|v| parse_word("GOV_HANDOFF_WAL_BUDGET_MB", &v))
+                .transpose()?,
             poll_interval: get("POLL_INTERVAL"),
             read_timeout: get("READ_TIMEOUT"),
             stream_retry: get("STREAM_RETRY"),
@@ -198,6 +212,8 @@ impl Layer {
             batch_rows: self.batch_rows.or(below.batch_rows),
             lease_ttl: self.lease_ttl.or(below.lease_ttl),
             reconcile_interval: self.reconcile_interval.or(below.reconcile_interval),
+            certify_interval: self.certify_interval.or(below.certify_interval),
+            wal_budget_mb: self.wal_budget_mb.or(below.wal_budget_mb),
             poll_interval: self.poll_interval.or(below.poll_interval),
             read_timeout: self.read_timeout.or(below.read_timeout),
             stream_retry: self.stream_retry.or(below.stream_retry),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Values move right; only an acknowledged position moves left. [`core`] is pure; [`store`] owns every statement of SQL;
-//! [`source`] delivers rows; [`intake`] is the daemon; [`cli`] turns arguments into calls. [`embedded`] is a private
+//! [`source`] delivers rows; [`intake`] is the daemon; [`workers`] audit; [`cli`] turns arguments into calls. [`embedded`] is a private
 //! PostgreSQL for the demo and the tests.
 
 pub mod cli;
@@ -19,3 +19,4 @@ pub mod error;
 pub mod intake;
 pub mod source;
 pub mod store;
+pub mod workers;

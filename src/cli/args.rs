@@ -93,6 +93,24 @@ pub enum Command {
     },
     /// Hand off a stretch of a source again; what is recorded stays as it is
     Replay(ReplayCommand),
+    /// Compare source rows with recorded signals, and hand off what is missing
+    ///
+    /// Exit codes: 0 nothing was missing, 1 something was (and was repaired, unless --check), 2 could not tell.
+    Audit(AuditCommand),
+    /// The latest certificate of each source, and the history
+    Certificates {
+        /// How many of the history to show
+        #[arg(long, default_value_t = 20)]
+        history: i64,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove certified signals that are older than a time; no audit will emit them again
+    Retire {
+        /// Such as 2026-01-01
+        #[arg(long)]
+        before: String,
+    },
     /// Create, drop or print the publication and the slot
     Replication {
         #[command(subcommand)]
@@ -188,14 +206,32 @@ pub struct ReplayCommand {
     #[arg(long)]
     pub source: String,
     /// A key, or a time such as 2026-11-16 or 2026-11-16T12:00:00Z
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub from: String,
     /// The same; the end of the source if not given
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub to: Option<String>,
     /// Count what is missing, and record nothing
     #[arg(long)]
     pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct AuditCommand {
+    /// Every row, in resumable chunks; else what is not older than the last certificate
+    #[arg(long)]
+    pub full: bool,
+    /// Repair nothing
+    #[arg(long)]
+    pub check: bool,
+    /// One source only
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Rows from this key or time on (with --full)
+    #[arg(long, requires = "full")]
+    pub since: Option<String>,
     #[arg(long)]
     pub json: bool,
 }

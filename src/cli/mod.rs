@@ -1,8 +1,10 @@
 //! Arguments to commands. One file per command, each short; nothing imports this module.
 
 mod args;
+mod audit;
+mod certificates;
 mod config;
-mod demo;
+pub mod demo;
 mod migrate;
 mod output;
 mod replay;
@@ -57,14 +59,18 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Status { json } => status::run(&config, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
+        Command::Audit(command) => audit::run(&config, command).await,
+        Command::Certificates { history, json } => certificates::run(&config, history, json).await,
+        Command::Retire { before } => certificates::retire(&config, &before).await,
         Command::Config { json } => config::run(&config, json),
         Command::Demo(_) | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// The transport logs the errors it also returns, in its own words; ours are enough.
+/// The transport logs the errors it also returns, and the driver logs the parameters of its statements, which are row
+/// values. Neither may speak, whatever filter the operator asks for.
 fn log_to_stderr(config: &Config) -> Result<()> {
-    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off", config.log))
+    let filter = EnvFilter::try_new(format!("{},pgwire_replication=off,tokio_postgres=warn", config.log))
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -86,7 +86,8 @@ async fn replay(
     let (mut after, mut rows_read, mut missing, mut total) = (None::<String>, 0, 0, Outcome::default());
     loop {
         let limit = i64::from(source.definition.batch_size);
-        let rows = store.rows_in_span(source, span, after.as_deref(), limit).await?;
+        let rows = store.rows_in_span(source, span, after.as_deref(), limit, None).await?;
+        let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
         let Some(last) = rows.last() else { break };
         after = Some(source.key(last).to_owned());
         rows_read += i64::try_from(rows.len()).unwrap_or(0);
@@ -103,7 +104,7 @@ async fn replay(
 }
 
 /// A key of the source's type, else a time.
-fn bound(source: &Source, text: &str) -> Result<Bound> {
+pub fn bound(source: &Source, text: &str) -> Result<Bound> {
     if crate::core::watermark::Key::parse(source.id_type(), text).is_some() && !looks_like_time(text) {
         return Ok(Bound::Key(text.to_owned()));
     }

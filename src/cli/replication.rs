@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::intake;
 use crate::store::connect;
-use crate::store::replication::publication_sql;
+use crate::store::replication::setup_sql;
 use std::process::ExitCode;
 
 pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCode> {
@@ -35,14 +35,7 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
             output::line(format_args!("publication {} dropped", config.publication));
         }
         ReplicationCommand::Sql => {
-            output::line(format_args!("{}", publication_sql(&config.publication, &sources, false)));
-            output::line(format_args!(
-                "-- After it, never before: a slot cannot use a publication that is younger than itself."
-            ));
-            output::line(format_args!(
-                "select pg_create_logical_replication_slot('{}', 'pgoutput');",
-                config.slot
-            ));
+            output::line(setup_sql(&config.publication, &config.slot, &sources));
         }
     }
     Ok(ExitCode::SUCCESS)

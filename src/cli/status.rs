@@ -40,14 +40,24 @@ fn show(status: &Status) {
         None => output::line(format_args!("worker    has never run")),
     }
     if let Some(s) = &status.stream {
+        let budget = match (s.budget_bytes, s.seconds_to_budget) {
+            (Some(b), Some(left)) => {
+                format!(" of {} KiB, {left:.0} s to go at this rate", output::count(b / 1024))
+            }
+            (Some(b), None) => format!(" of {} KiB", output::count(b / 1024)),
+            _ => String::new(),
+        };
         let state = if s.active { "active" } else { "not active" };
         let retained =
             s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
         output::line(format_args!(
-            "slot      {} {state}, durable {}, retains {retained}",
+            "slot      {} {state}, durable {}, retains {retained}{budget}",
             s.slot,
             s.durable_lsn.as_deref().unwrap_or("-")
         ));
+    }
+    if let Some(holder) = &status.frontier_held_back_by {
+        output::line(format_args!("frontier  held back by {holder}"));
     }
     output::line(format_args!(
         "waiting   {} captured, {} dead letters, {} dirty groups, {} open findings",

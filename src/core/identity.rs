@@ -35,6 +35,17 @@ impl Identity {
         Self { source: source.to_owned(), tag: [digest[0], digest[1]], id_type }
     }
 
+    /// Every identity of this source lies between these two.
+    #[must_use]
+    pub fn bounds(&self) -> (Uuid, Uuid) {
+        let edge = |fill: u8| {
+            let mut bytes = [fill; 16];
+            bytes[..2].copy_from_slice(&self.tag);
+            Uuid::from_bytes(bytes)
+        };
+        (edge(0), edge(0xff))
+    }
+
     /// The row itself: the outbox's `event_subject_ref`.
     #[must_use]
     pub fn subject(&self, key: &str) -> Uuid {

@@ -1,5 +1,6 @@
 //! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
 
+pub mod certificate;
 pub mod coalesce;
 pub mod continuity;
 pub mod definition;
@@ -12,6 +13,7 @@ pub mod lease;
 pub mod lsn;
 pub mod mode;
 pub mod pgoutput;
+pub mod repair;
 pub mod retry;
 pub mod row;
 pub mod rule;

@@ -4,12 +4,15 @@
 use crate::core::definition::SourceDefinition;
 use crate::error::{Policy, Result};
 use crate::intake::Shared;
+use crate::intake::guard::SlotGuard;
 use crate::store::{Store, connect};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// How often the slot is looked at.
+const TICK: Duration = Duration::from_secs(1);
 /// Captured handoffs moved per statement, small enough to leave the lanes alone.
 const DRAIN_CHUNK: i32 = 5_000;
 
@@ -31,22 +34,29 @@ async fn session(shared: &Shared) -> Result<()> {
     let mut mode = shared.mode.subscribe();
     let mut known = definitions(&store, shared).await?;
     let mut audit = Audit { due: Instant::now() + shared.config.audit_interval, seen: HashMap::new() };
+    let mut guard = SlotGuard::default();
+    let mut renewed: Option<Instant> = None;
     loop {
-        let report = report(shared);
-        mode.mark_unchanged();
-        store.renew_lease(&shared.lease, &report).await?;
-        let now = definitions(&store, shared).await?;
-        if now != known {
-            known = now;
-            shared.definitions.send_modify(|n| *n += 1);
+        guard.watch(&store, shared).await?;
+        if mode.has_changed().unwrap_or(false)
+            || renewed.is_none_or(|at| at.elapsed() >= shared.config.lease_ttl / 3)
+        {
+            mode.mark_unchanged();
+            store.renew_lease(&shared.lease, &report(shared, &guard)).await?;
+            renewed = Some(Instant::now());
+            let now = definitions(&store, shared).await?;
+            if now != known {
+                known = now;
+                shared.definitions.send_modify(|n| *n += 1);
+            }
+            for event_type in store.drainable().await? {
+                while store.drain(&event_type, DRAIN_CHUNK).await? > 0 {}
+            }
+            audit.tick(&store, shared).await?;
         }
-        for event_type in store.drainable().await? {
-            while store.drain(&event_type, DRAIN_CHUNK).await? > 0 {}
-        }
-        audit.tick(&store, shared).await?;
         tokio::select! {
-            _ = mode.changed() => {}
-            () = tokio::time::sleep(shared.config.lease_ttl / 3) => {}
+            _ = mode.changed() => mode.mark_changed(),
+            () = tokio::time::sleep(TICK) => {}
         }
     }
 }
@@ -55,11 +65,14 @@ async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<SourceDefinit
     Ok(store.sources(&shared.config.worker).await?.iter().map(|s| s.definition.clone()).collect())
 }
 
-fn report(shared: &Shared) -> Value {
+fn report(shared: &Shared, guard: &SlotGuard) -> Value {
     let mode = shared.mode.borrow();
     json!({
         "mode": mode.name(),
         "mode_reason": mode.reason(),
+        "slot_retained": guard.retained,
+        "slot_budget": shared.config.wal_budget,
+        "slot_rate": guard.rate,
         "pid": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),
     })

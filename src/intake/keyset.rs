@@ -6,12 +6,14 @@
 
 use crate::core::gap::OpenRanges;
 use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
 use crate::core::mode::{Mode, next_pause};
 use crate::core::row::Row;
 use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::{Delivery, Outcome};
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared};
+use crate::intake::{End, Shared, failpoint};
 use crate::store::apply::Advance;
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
@@ -68,6 +70,7 @@ struct Turn {
     cool_at: Instant,
     /// When holes could last be filled by anybody, and by whom.
     checkpoint: Option<(ClockReading, Vec<String>)>,
+    proof: Proof,
 }
 
 struct Session<'a> {
@@ -76,6 +79,8 @@ struct Session<'a> {
     reader: Store,
     /// Writes through the gates.
     writer: Store,
+    /// Sources that could not be read when they were last looked at.
+    unreadable: usize,
 }
 
 async fn session(shared: &Shared) -> Result<End> {
@@ -83,8 +88,9 @@ async fn session(shared: &Shared) -> Result<End> {
     let reader = connect::open(&config.target, "gov-handoff reader").await?;
     reader.bound_reads(config.read_timeout).await?;
     let writer = connect::open(&config.target, "gov-handoff writer").await?;
-    let mut session = Session { shared, reader, writer };
+    let mut session = Session { shared, reader, writer, unreadable: 0 };
     let mut turns = session.turns().await?;
+    let mut checked_at = Instant::now();
     let mut definitions = shared.definitions.subscribe();
     let mut mode = shared.mode.subscribe();
     loop {
@@ -95,13 +101,21 @@ async fn session(shared: &Shared) -> Result<End> {
             return Ok(End::Redefined);
         }
         let now = Instant::now();
+        // Somebody may have mended the table; nothing else would tell us.
+        if session.unreadable > 0 && now >= checked_at + BROKEN_PAUSE {
+            turns = session.turns().await?;
+            checked_at = Instant::now();
+        }
         for turn in turns.iter_mut().filter(|t| t.due <= now) {
             session.take_turn(turn).await?;
         }
         if shared.once {
             return Ok(End::Done);
         }
-        let next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        if session.unreadable > 0 {
+            next = next.min(checked_at + BROKEN_PAUSE);
+        }
         let mut stop = shared.stop.clone();
         tokio::select! {
             _ = stop.wait_for(|s| *s) => {}
@@ -115,8 +129,9 @@ async fn session(shared: &Shared) -> Result<End> {
 }
 
 impl Session<'_> {
-    /// The sources that can be read; the others leave a finding and are tried again with the next session.
-    async fn turns(&self) -> Result<Vec<Turn>> {
+    /// The sources that can be read; the others leave a finding and are tried again soon.
+    async fn turns(&mut self) -> Result<Vec<Turn>> {
+        self.unreadable = 0;
         let now = Instant::now();
         let mut turns = Vec::new();
         for source in self.writer.sources(&self.shared.config.worker).await? {
@@ -135,6 +150,7 @@ impl Session<'_> {
                     self.writer
                         .raise(&Finding { kind: "source_unreadable", key, severity: "high", detail })
                         .await?;
+                    self.unreadable += 1;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -149,6 +165,7 @@ impl Session<'_> {
                 all_ranges_at: now,
                 cool_at: now,
                 checkpoint: None,
+                proof: Proof::default(),
             });
         }
         Ok(turns)
@@ -158,7 +175,14 @@ impl Session<'_> {
         let begun = Instant::now();
         let outcome = match turn.strategy {
             Strategy::Ranges { .. } => self.range_pass(turn).await,
-            Strategy::Frontier { .. } => self.frontier_pass(turn).await,
+            Strategy::Frontier { .. } => self.certify(turn).await,
+        };
+        let outcome = match outcome {
+            Ok(outcome) if self.certificate_is_due(turn) => self.certify(turn).await.map(|mut more| {
+                more += outcome;
+                more
+            }),
+            outcome => outcome,
         };
         let found = match outcome {
             Ok(outcome) => outcome.emitted + outcome.captured + outcome.refused,
@@ -233,14 +257,17 @@ impl Session<'_> {
                     None => Ok(Vec::new()),
                 }
             };
-            let (handed_off, read) = tokio::join!(self.hand_off(rows, advance), read_ahead);
+            failpoint("keyset_before_apply");
+            let (handed_off, read) = tokio::join!(self.hand_off(&mut turn.proof, rows, advance), read_ahead);
             total += handed_off?;
+            failpoint("keyset_after_apply");
             ahead = read?;
             let ids = keys(&turn.source, ahead.iter().map(|f| &f.row))?;
             for (found, id) in ahead.iter_mut().zip(ids) {
                 found.range = replacement.after(found.range, id);
             }
         }
+        turn.proof.looked(self.shared);
         if depth == Depth::All {
             turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY;
         }
@@ -248,51 +275,46 @@ impl Session<'_> {
         Ok(total)
     }
 
-    /// Reads every row not older than the frontier, in one snapshot, then moves the frontier to that snapshot.
-    async fn frontier_pass(&mut self, turn: &Turn) -> Result<Outcome> {
-        let shared = self.shared;
-        let source = &turn.source;
-        let mut total = Outcome::default();
-        let read = self.reader.read_frontier(&shared.lease.worker, source).await?;
-        let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
-        loop {
-            let rows = read.next(i32::try_from(turn.batch).unwrap_or(5_000)).await?;
-            if rows.is_empty() {
-                break;
-            }
-            if shared.stopping() {
-                return Ok(total); // The frontier stays; the pass is repeated.
-            }
-            let rows = rows.into_iter().map(|row| (Arc::clone(source), row)).collect();
-            total += delivery.deliver_missing(rows, Advance::Nothing).await?;
-        }
-        // Only now: everything visible below the snapshot's oldest writer is durable, the rest will be selected again.
-        self.writer.advance_frontier(&shared.lease, source.name(), &read.snapshot).await?;
-        read.close().await?;
-        Ok(total)
-    }
-
-    async fn hand_off(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+    async fn hand_off(
+        &self,
+        proof: &mut Proof,
+        rows: Vec<(Arc<Source>, Row)>,
+        advance: Advance<'_>,
+    ) -> Result<Outcome> {
         let shared = self.shared;
         let streaming = *shared.mode.borrow() == Mode::Streaming;
         let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
         if !streaming {
             return delivery.deliver(rows, advance).await;
         }
-        self.let_the_stream_have_them().await?;
-        delivery.deliver_missing(rows, advance).await
+        let passed = let_the_stream_have_them(shared, &self.writer, None).await?;
+        let seen = rows.len();
+        let missing = delivery.missing(rows).await?;
+        proof.explain(shared, &self.writer, &missing.rows, passed).await?;
+        let mut outcome = delivery.deliver(missing.rows, advance).await?;
+        outcome.seen = seen;
+        Ok(outcome)
     }
 
-    /// What was just read was committed before now; once the stream is past now, whatever of it is missing was missed.
-    async fn let_the_stream_have_them(&self) -> Result<()> {
-        let shared = self.shared;
-        if shared.once {
-            return Ok(());
-        }
-        let now = self.writer.current_lsn().await?;
-        let mut reached = shared.reached.subscribe();
-        let _ = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= now)).await;
-        Ok(())
+    /// The certifying pass of a source that is otherwise read by ranges. A single run leaves it to the daemon.
+    fn certificate_is_due(&self, turn: &Turn) -> bool {
+        matches!(turn.strategy, Strategy::Ranges { .. }) && !self.shared.once && turn.proof.due(self.shared)
+    }
+
+    async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        let batch = i32::try_from(turn.batch).unwrap_or(5_000);
+        let pass = Pass {
+            shared: self.shared,
+            reader: &mut self.reader,
+            writer: &self.writer,
+            source: &turn.source,
+            batch,
+            captured_by: match turn.strategy {
+                Strategy::Ranges { .. } => "certify",
+                Strategy::Frontier { .. } => capture(self.shared),
+            },
+        };
+        pass.run(&mut turn.proof).await
     }
 
     /// Takes holes off the hot list once everybody who could have filled them is gone. It is about cost, not about loss.
@@ -319,8 +341,29 @@ impl Session<'_> {
     }
 }
 
+/// What was just read was committed before `then`, or before now; once the stream is past that, whatever of it is missing
+/// was missed. False if the stream did not get there in time.
+pub async fn let_the_stream_have_them(shared: &Shared, store: &Store, then: Option<Lsn>) -> Result<bool> {
+    if shared.once {
+        return Ok(true);
+    }
+    let then = match then {
+        Some(lsn) => lsn,
+        None => store.current_lsn().await?,
+    };
+    let mut reached = shared.reached.subscribe();
+    let mut mode = shared.mode.subscribe();
+    tokio::select! {
+        passed = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then)) => {
+            Ok(passed.is_ok_and(|r| r.is_ok()))
+        }
+        // A stream that is lost brings nothing any more; waiting for it would delay the fall back.
+        _ = mode.wait_for(|mode| *mode != Mode::Streaming) => Ok(false),
+    }
+}
+
 /// How a row that this lane finds was captured.
-fn capture(shared: &Shared) -> &'static str {
+pub fn capture(shared: &Shared) -> &'static str {
     let mode = shared.mode.borrow();
     // A single run without a stream has nothing to reconcile with: it polls.
     if shared.once && *mode != Mode::Streaming { "poll" } else { mode.keyset_capture(shared.config.intent) }

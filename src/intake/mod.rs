@@ -4,8 +4,10 @@
 //! for latency while there is no stream and to reconcile while there is; the *keeper* renews the lease and says how we
 //! are. Each lane has its own connections and is started over, with backoff, from what is durable.
 
+mod certify;
 mod chores;
 mod deliver;
+mod guard;
 mod keyset;
 mod pause;
 mod stream;
@@ -22,7 +24,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::connect;
 use crate::store::lease::{Claim, Lease};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 /// How long lanes may take to finish what they have begun once asked to stop; a supervisor waits ten seconds.
@@ -37,6 +39,15 @@ enum End {
     Redefined,
 }
 
+/// What the stream can vouch for.
+#[derive(Debug, Clone, Copy, Default)]
+struct StreamRecord {
+    /// Since when nothing can have passed the slot by.
+    continuous_since: Option<Instant>,
+    /// When the slot was last found not to continue where we stopped.
+    gap_at: Option<Instant>,
+}
+
 /// What the lanes share.
 struct Shared {
     config: Config,
@@ -47,6 +58,11 @@ struct Shared {
     mode: watch::Sender<Mode>,
     /// The stream has handed off everything that was committed before here.
     reached: watch::Sender<Lsn>,
+    record: watch::Sender<StreamRecord>,
+    /// Why the stream must not go on, if it must not.
+    objection: watch::Sender<Option<String>>,
+    /// After giving the slot up for its size: when it may be taken again.
+    rejoin_at: watch::Sender<Option<Instant>>,
     /// Counts redefinitions of the sources.
     definitions: watch::Sender<u64>,
     /// Asks the keyset lane for a pass now.
@@ -70,9 +86,15 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
         // Asked for the stream and nothing else: say at once why it cannot be had, before anything is written.
         stream::prepare(&config, &sources).await?;
     }
+    if once {
+        // A single run that cannot read all sources says so before it begins; the daemon lives with those it can read.
+        for source in &sources {
+            store.check_source(&source.definition).await?;
+        }
+    }
     let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     while !*shutdown.borrow() {
-        let Some(lease) = seek(&config, &owner, &mut shutdown).await? else { break };
+        let Some(lease) = seek(&config, once, &owner, &mut shutdown).await? else { break };
         tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
         match lead(&config, once, lease, &mut shutdown).await {
             Ok(()) if once => return Ok(()),
@@ -85,7 +107,13 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
 }
 
 /// Waits for the lease. `None`: told to stop first.
-async fn seek(config: &Config, owner: &str, shutdown: &mut watch::Receiver<bool>) -> Result<Option<Lease>> {
+async fn seek(
+    config: &Config,
+    once: bool,
+    owner: &str,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<Lease>> {
+    let begun = Instant::now();
     let mut pause = pause::Pause::up_to(config.lease_ttl / 3);
     loop {
         let attempt = async {
@@ -94,6 +122,14 @@ async fn seek(config: &Config, owner: &str, shutdown: &mut watch::Receiver<bool>
         };
         let wait = match attempt.await {
             Ok(Claim::Held(lease)) => return Ok(Some(lease)),
+            // A single run has nothing to stand by for once it is clear that the holder is alive.
+            Ok(Claim::Taken(view)) if once && begun.elapsed() > config.lease_ttl => {
+                let holder = view.owner.unwrap_or_default();
+                return Err(Error::new(
+                    Kind::Refused,
+                    format!("another instance is running ({holder}); it handles what is there"),
+                ));
+            }
             Ok(Claim::Taken(view)) => {
                 tracing::debug!(owner = view.owner, "another instance holds the lease");
                 match decide(&view, owner) {
@@ -125,6 +161,9 @@ async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::R
         stop: stop_rx,
         mode: watch::Sender::new(Mode::first(config.intent)),
         reached: watch::Sender::new(Lsn::ZERO),
+        objection: watch::Sender::new(None),
+        rejoin_at: watch::Sender::new(None),
+        record: watch::Sender::new(StreamRecord::default()),
         definitions: watch::Sender::new(0),
         look: Notify::new(),
     });
@@ -188,3 +227,12 @@ fn flatten(joined: std::result::Result<Result<()>, tokio::task::JoinError>) -> R
 fn named(sources: &[Arc<Source>], name: &str) -> Option<Arc<Source>> {
     sources.iter().find(|s| s.name() == name).cloned()
 }
+
+/// Where the tests kill the process; nothing in a release build.
+#[cfg(debug_assertions)]
+fn failpoint(name: &str) {
+    chores::failpoint(name);
+}
+
+#[cfg(not(debug_assertions))]
+fn failpoint(_: &str) {}

@@ -11,11 +11,11 @@ use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
 use crate::core::pgoutput::decode;
 use crate::core::row::Row;
-use crate::core::transaction::{Delivered, Relations};
+use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, named};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named};
 use crate::source::stream::{Event, Gate, Stream};
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
@@ -30,6 +30,10 @@ use std::time::{Duration, Instant};
 const IDLE_CONFIRM: Duration = Duration::from_secs(5);
 /// Or when the server would have to keep this much log for us.
 const IDLE_BYTES: u64 = 16 << 20;
+/// Nothing for this long: ask whether the stream is alive.
+const PROBE_AFTER: Duration = Duration::from_secs(4);
+/// No sign of life for this long after asking: it is not.
+const STALLED: Duration = Duration::from_secs(20);
 /// How long the last acknowledgement may take to go out.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -88,6 +92,9 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
     let admin = connect::open(&config.replication, "gov-handoff replication").await?;
     admin.check_streaming().await?;
     let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
+    if slot.is_none() && config.create {
+        admin.check_slot_free(&config.slot).await?;
+    }
     if let Some(problem) = admin.publication_problem(&config.publication, sources).await? {
         let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
         if !config.create {
@@ -134,6 +141,14 @@ async fn session(shared: &Shared) -> Result<End> {
     let store = connect::open(&config.target, "gov-handoff stream writer").await?;
     let sources = store.sources(&config.worker).await?;
     let definitions = shared.definitions.subscribe();
+    if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {
+        let wait = at.duration_since(Instant::now()).as_secs();
+        return Err(Error::new(
+            Kind::Replication,
+            format!("the slot was given up for its size; it is taken again in {wait} s"),
+        ));
+    }
+    shared.objection.send_replace(None);
     let (confirmed, _) = prepare(config, &sources).await?;
     let known = store.stream_position(&config.slot).await?;
     // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
@@ -168,6 +183,7 @@ async fn session(shared: &Shared) -> Result<End> {
         confirmed_at: Instant::now(),
         definitions,
         target,
+        probe: None,
     };
     lane.run(stream).await
 }
@@ -175,6 +191,12 @@ async fn session(shared: &Shared) -> Result<End> {
 /// Records where the stream starts. A gap is a finding, and the keyset lane is asked to look at once.
 async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered: &Offered) -> Result<()> {
     let slot = &shared.config.slot;
+    let now = Instant::now();
+    shared.record.send_modify(|record| match continuity {
+        Continuity::Resume(_) => record.continuous_since = record.continuous_since.or(Some(now)),
+        Continuity::First(_) => record.continuous_since = Some(now),
+        Continuity::Gap { .. } => *record = StreamRecord { continuous_since: Some(now), gap_at: Some(now) },
+    });
     if let Continuity::Resume(_) = continuity {
         return Ok(());
     }
@@ -234,6 +256,8 @@ type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Option<Lsn>>> + Send + 'a
 enum Step {
     Recorded(Result<Option<Lsn>>),
     Arrived(Event),
+    /// Nothing for a while.
+    Quiet,
 }
 
 struct Lane<'a> {
@@ -248,6 +272,8 @@ struct Lane<'a> {
     definitions: tokio::sync::watch::Receiver<u64>,
     /// With `--once`: where to end.
     target: Option<Lsn>,
+    /// The last message sent to see whether it comes back.
+    probe: Option<(Lsn, Instant)>,
 }
 
 impl Lane<'_> {
@@ -265,6 +291,7 @@ impl Lane<'_> {
     /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
     async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
         let mut stop = self.shared.stop.clone();
+        let mut objection = self.shared.objection.subscribe();
         loop {
             if self.in_flight.is_none() {
                 if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
@@ -283,8 +310,13 @@ impl Lane<'_> {
                 biased;
                 _ = stop.wait_for(|s| *s) => return Ok(End::Done),
                 _ = self.definitions.changed() => return Ok(End::Redefined),
+                _ = objection.changed() => match &*objection.borrow_and_update() {
+                    Some(problem) => return Err(Error::new(Kind::Replication, problem.clone())),
+                    None => continue,
+                },
                 whole = recorded(&mut self.in_flight), if in_flight => Step::Recorded(whole),
                 event = stream.next(), if room => Step::Arrived(event?),
+                () = tokio::time::sleep(PROBE_AFTER), if !in_flight => Step::Quiet,
             };
             match step {
                 Step::Recorded(whole) => {
@@ -292,6 +324,7 @@ impl Lane<'_> {
                     self.record(whole?, stream);
                 }
                 Step::Arrived(event) => self.take_all(event, stream).await?,
+                Step::Quiet => self.probe().await?,
             }
         }
     }
@@ -316,7 +349,33 @@ impl Lane<'_> {
         self.pending.rows.len() >= self.shared.config.batch_rows || self.pending.bytes >= BATCH_BYTES
     }
 
+    /// Silence has two meanings. A message of our own through the log tells them apart: it comes back through a live
+    /// stream. Anything that moves counts as alive, so a huge transaction on its way is not taken for a stall.
+    async fn probe(&mut self) -> Result<()> {
+        let reached = *self.shared.reached.borrow();
+        match self.probe {
+            Some((sent, at)) if reached < sent && at.elapsed() >= STALLED => Err(Error::new(
+                Kind::Replication,
+                format!(
+                    "the stream stalled: our own message at {sent} did not come back within {} s",
+                    STALLED.as_secs()
+                ),
+            )),
+            Some((sent, _)) if reached < sent => Ok(()),
+            _ => {
+                self.probe = Some((self.store.emit_probe().await?, Instant::now()));
+                Ok(())
+            }
+        }
+    }
+
     async fn take(&mut self, event: Event) -> Result<()> {
+        // Whatever arrives is progress; only a probe that nothing followed may be overdue.
+        if let (Some((_, at)), Event::Begin | Event::Change(_) | Event::Commit { .. }) =
+            (&mut self.probe, &event)
+        {
+            *at = Instant::now();
+        }
         let pending = &mut self.pending;
         match event {
             Event::Begin => {
@@ -362,11 +421,30 @@ impl Lane<'_> {
                 let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
                 let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
                 self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
+                if self.is_past(&surprise).await? {
+                    return Ok(());
+                }
                 // Not acknowledged: the server keeps it until the definition or the publication is mended.
                 return Err(Error::new(Kind::Replication, surprise.to_string()));
             }
         }
         Ok(())
+    }
+
+    /// A slot decodes with the catalogue of the time: rows written before the definition or the publication was mended
+    /// still look as they did then, and would stop the stream for ever. Once the publication is right they are left to
+    /// the keyset lane, in whose open ranges they still are, and which is asked to look at once.
+    async fn is_past(&mut self, surprise: &Surprise) -> Result<bool> {
+        let problem = self.store.publication_problem(&self.shared.config.publication, &self.sources).await?;
+        if problem.is_some() || !self.relations.leave_to_the_tables() {
+            return Ok(false);
+        }
+        tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
+        // What the tables bring now was not missed: the stream says that it does not vouch for it.
+        let now = Instant::now();
+        self.shared.record.send_replace(StreamRecord { continuous_since: Some(now), gap_at: Some(now) });
+        self.shared.look.notify_one();
+        Ok(true)
     }
 
     /// Begins to commit what is pending.
@@ -421,6 +499,7 @@ impl Lane<'_> {
             }
             return Err(e);
         }
+        failpoint("after_confirm");
         self.durable = lsn;
         self.confirmed_at = Instant::now();
         stream.acknowledge(lsn);
@@ -435,12 +514,3 @@ async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Option<Lsn>> {
         None => std::future::pending().await,
     }
 }
-
-/// Where the tests kill the process; nothing in a release build.
-#[cfg(debug_assertions)]
-fn failpoint(name: &str) {
-    crate::intake::chores::failpoint(name);
-}
-
-#[cfg(not(debug_assertions))]
-fn failpoint(_: &str) {}

@@ -95,6 +95,11 @@ impl Store {
         Ok(from_pg(self.one(include_str!("sql/current_lsn.sql"), &[]).await?.try_get(0)?))
     }
 
+    /// Writes a message to the log that a live stream brings back, and says where.
+    pub async fn emit_probe(&self) -> Result<Lsn> {
+        Ok(from_pg(self.one(include_str!("sql/emit_probe.sql"), &[]).await?.try_get(0)?))
+    }
+
     /// Who may still fill a hole in `table`, and when that was asked.
     pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
         let row = self.one(include_str!("sql/writers.sql"), &[&table]).await?;

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step {
         version: 1,
         name: "substrate",
@@ -38,6 +38,12 @@ const STEPS: [Step; 4] = [
         name: "roles",
         up: include_str!("../../migrations/0004_roles.sql"),
         down: Some(include_str!("../../migrations/0004_roles.down.sql")),
+    },
+    Step {
+        version: 5,
+        name: "proof",
+        up: include_str!("../../migrations/0005_proof.sql"),
+        down: Some(include_str!("../../migrations/0005_proof.down.sql")),
     },
 ];
 
@@ -198,8 +204,20 @@ impl Store {
     async fn loss(&self, created: &[String]) -> Result<Loss> {
         let governance = "event_domain = 'governance'";
         Ok(Loss {
-            signals: self.count_created(created, "event_outbox", governance).await?,
-            captured: self.count_created(created, "event_pending", governance).await?,
+            signals: self
+                .count_created(
+                    created,
+                    "event_outbox",
+                    "event_domain = 'governance' and event_subject_ref is not null",
+                )
+                .await?,
+            captured: self
+                .count_created(
+                    created,
+                    "event_pending",
+                    "event_domain = 'governance' and entity_ref is not null",
+                )
+                .await?,
             dead_letters: self.count_created(created, "iu_route_dead_letter", governance).await?,
             source_rows: self.count_created(created, "birth_registry", "true").await?
                 + self

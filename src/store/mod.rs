@@ -7,6 +7,7 @@ pub mod cursor;
 pub mod findings;
 pub mod lease;
 pub mod migrate;
+pub mod proof;
 pub mod quote;
 pub mod replication;
 pub mod rows;

@@ -34,6 +34,12 @@ fn unavailable(problem: impl Into<String>) -> Error {
     Error::new(Kind::Replication, problem)
 }
 
+fn no_slot(name: &str) -> Error {
+    unavailable(format!(
+        "no free replication slot for {name}: raise max_replication_slots or drop an unused slot"
+    ))
+}
+
 impl Store {
     /// Whether this session's server and role can stream at all.
     pub async fn check_streaming(&self) -> Result<()> {
@@ -76,20 +82,42 @@ impl Store {
         }))
     }
 
+    /// Refuses when the server has no slot left, so that nothing else is made in vain.
+    pub async fn check_slot_free(&self, name: &str) -> Result<()> {
+        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        if row.try_get("slot_free")? { Ok(()) } else { Err(no_slot(name)) }
+    }
+
     pub async fn create_slot(&self, name: &str) -> Result<Lsn> {
-        let row = self.one(include_str!("sql/slot_create.sql"), &[&name]).await.map_err(|e| {
-            match e.code.as_deref() {
-                Some("53400") => unavailable(format!(
-                    "no free replication slot for {name}: raise max_replication_slots or drop an unused slot"
-                )),
-                Some("42501") => Error::new(
-                    Kind::Privilege,
-                    format!("the role may not create slot {name}: it needs REPLICATION"),
-                ),
-                _ => e.context(format!("creating slot {name}")),
-            }
+        let version: i32 = self.one(include_str!("sql/settings.sql"), &[]).await?.try_get("version")?;
+        let sql = if version >= 170_000 {
+            include_str!("sql/slot_create_failover.sql")
+        } else {
+            include_str!("sql/slot_create.sql")
+        };
+        let row = self.one(sql, &[&name]).await.map_err(|e| match e.code.as_deref() {
+            Some("53400") => no_slot(name),
+            Some("42501") => Error::new(
+                Kind::Privilege,
+                format!("the role may not create slot {name}: it needs REPLICATION"),
+            ),
+            _ => e.context(format!("creating slot {name}")),
         })?;
         Ok(from_pg(row.try_get(0)?))
+    }
+
+    /// How much log the server keeps for our slot; `None` if there is no such slot.
+    pub async fn slot_retained(&self, name: &str) -> Result<Option<i64>> {
+        let row = self.optional(include_str!("sql/slot_retained.sql"), &[&name]).await?;
+        Ok(row.map(|r| r.try_get::<_, Option<i64>>(0)).transpose()?.flatten())
+    }
+
+    /// Makes whoever holds the slot let go of it.
+    pub async fn release_slot(&self, name: &str) -> Result<()> {
+        self.rows(include_str!("sql/slot_release.sql"), &[&name])
+            .await
+            .context(format!("releasing slot {name}"))?;
+        Ok(())
     }
 
     pub async fn drop_slot(&self, name: &str) -> Result<()> {
@@ -173,7 +201,13 @@ fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option
 
 /// The statements a DBA may run by hand instead.
 #[must_use]
-pub fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
+pub fn setup_sql(publication: &str, slot: &str, sources: &[Arc<Source>]) -> String {
+    let slot = quote::fill(include_str!("sql/slot_setup.sql"), &[("slot", slot)]);
+    format!("{}\n{}", publication_sql(publication, sources, false), slot.trim_end())
+}
+
+#[must_use]
+fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
     let tables: Vec<_> = sources.iter().map(|s| published(&s.definition)).collect();
     let name = quote::identifier(name);
     let tables = tables.join(",\n    ");

@@ -12,8 +12,9 @@ use futures_util::TryStreamExt;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Portal, Transaction};
 
-/// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones.
-pub const BATCH_BYTES: usize = 8 << 20;
+/// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones: a row is held
+/// several times over while it is applied. Five thousand ordinary rows are well below it.
+pub const BATCH_BYTES: usize = 2 << 20;
 
 /// A row and the open range it was found in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,8 @@ impl Store {
         Ok(())
     }
 
-    /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes ran out.
+    /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more,
+    /// unless bytes ran out.
     pub async fn rows_in_ranges(
         &self,
         worker: &str,
@@ -83,7 +85,8 @@ impl Store {
         span: &Span,
         after: Option<&str>,
         limit: i64,
-    ) -> Result<Vec<Row>> {
+        certified: Option<u64>,
+    ) -> Result<Vec<(bool, Row)>> {
         let definition = &source.definition;
         let id = quote::identifier(&definition.id.column);
         let id_type = definition.id.id_type.sql_name();
@@ -115,14 +118,20 @@ impl Store {
                 ("columns", &quote::text_columns(definition)),
                 ("table", &quote::table(definition)),
                 ("id", &id),
+                ("fresh", &certified.map_or_else(|| "true".to_owned(), younger_than)),
                 ("after", &after.map_or_else(|| "true".to_owned(), |key| beyond(">", key))),
                 ("from", &bound(">=", &span.from)?),
                 ("to", &bound("<=", &span.to)?),
             ],
         );
         let rows = self.client.query(&sql, &[&limit]).await.context(format!("reading {}", source.name()))?;
-        rows.iter().map(|row| text_row(row, 0)).collect()
+        rows.iter().map(|row| Ok((row.try_get("fresh")?, text_row(row, 1)?))).collect()
     }
+}
+
+/// Selects rows whose inserting transaction is not older than `frontier`.
+fn younger_than(frontier: u64) -> String {
+    format!("age(t.xmin) <= age('{frontier}'::xid8::xid)")
 }
 
 /// One end of a stretch.
@@ -146,6 +155,7 @@ pub struct Snapshot {
     pub next: u64,
     pub system_identifier: String,
     pub lsn: Option<Lsn>,
+    pub taken_at: String,
 }
 
 /// One frontier pass: a REPEATABLE READ snapshot and a portal over what it selects.
@@ -173,28 +183,19 @@ impl Store {
             .read_only(true)
             .start()
             .await?;
+        // A sequential scan of a large table may take longer than a poll is allowed to.
+        transaction.batch_execute(include_str!("sql/frontier_timeout.sql")).await?;
         // The snapshot is taken by this statement and holds for all that follow.
         let row = transaction
             .query_one(include_str!("sql/snapshot.sql"), &[])
             .await
             .context("taking a snapshot")?;
-        if row.try_get::<_, bool>("recovering")? {
-            return Err(Error::new(
-                Kind::Catalogue,
-                "this is a standby; its snapshot cannot certify anything, connect to the primary",
-            ));
-        }
-        let snapshot = Snapshot {
-            xmin: parse_xid(row.try_get("xmin")?)?,
-            next: parse_xid(row.try_get("xmax")?)?,
-            system_identifier: row.try_get("system_identifier")?,
-            lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
-        };
+        let snapshot = Snapshot::from_row(&row)?;
         let usable = known.filter(|(f, system)| {
             crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
         });
         let predicate = match &usable {
-            Some((f, _)) => format!("age(t.xmin) <= age('{f}'::xid8::xid)"),
+            Some((f, _)) => younger_than(*f),
             None => "true".to_owned(),
         };
         let definition = &source.definition;
@@ -211,6 +212,11 @@ impl Store {
         Ok(FrontierRead { transaction, portal, snapshot, full: usable.is_none() })
     }
 
+    /// What a snapshot taken now covers.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::from_row(&self.one(include_str!("sql/snapshot.sql"), &[]).await?)
+    }
+
     /// Moves the frontier after everything below it was handed off.
     pub async fn advance_frontier(&self, lease: &Lease, source: &str, snapshot: &Snapshot) -> Result<()> {
         let frontier = snapshot.xmin.to_string();
@@ -219,6 +225,24 @@ impl Store {
             [&lease.worker, &lease.owner, &lease.term, &source, &frontier, &snapshot.system_identifier, &lsn];
         self.one(include_str!("sql/frontier_advance.sql"), &params).await?;
         Ok(())
+    }
+}
+
+impl Snapshot {
+    fn from_row(row: &tokio_postgres::Row) -> Result<Self> {
+        if row.try_get::<_, bool>("recovering")? {
+            return Err(Error::new(
+                Kind::Catalogue,
+                "this is a standby; its snapshot cannot certify anything, connect to the primary",
+            ));
+        }
+        Ok(Self {
+            xmin: parse_xid(row.try_get("xmin")?)?,
+            next: parse_xid(row.try_get("xmax")?)?,
+            system_identifier: row.try_get("system_identifier")?,
+            lsn: row.try_get::<_, Option<_>>("lsn")?.map(from_pg),
+            taken_at: row.try_get("taken_at")?,
+        })
     }
 }
 

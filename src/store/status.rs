@@ -10,6 +10,8 @@ pub struct Status {
     pub worker: Option<WorkerStatus>,
     pub sources: Vec<SourceStatus>,
     pub stream: Option<StreamStatus>,
+    /// Whose open transaction keeps certificates from advancing.
+    pub frontier_held_back_by: Option<String>,
     pub captured_waiting: i64,
     pub dead_letters: i64,
     pub dirty_groups: i64,
@@ -47,6 +49,10 @@ pub struct StreamStatus {
     pub confirmed_lsn: Option<String>,
     pub active: bool,
     pub retained_bytes: Option<i64>,
+    /// When the daemon gives the slot up.
+    pub budget_bytes: Option<i64>,
+    /// At the rate the daemon last saw; `None` when it does not grow.
+    pub seconds_to_budget: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,7 +90,8 @@ impl Store {
         Ok(Status {
             worker: worker_status,
             sources: self.source_status(worker).await?,
-            stream: self.stream_status(slot).await?,
+            stream: self.stream_status(worker, slot).await?,
+            frontier_held_back_by: self.frontier_holder().await?,
             captured_waiting: counts.try_get("waiting")?,
             dead_letters: counts.try_get("dead_letters")?,
             dirty_groups: counts.try_get("dirty_groups")?,
@@ -117,7 +124,7 @@ impl Store {
             .collect()
     }
 
-    async fn stream_status(&self, slot: &str) -> Result<Option<StreamStatus>> {
+    async fn stream_status(&self, worker: &str, slot: &str) -> Result<Option<StreamStatus>> {
         let durable = self.stream_position(slot).await?.map(|p| p.durable.to_string());
         let row = self.optional(include_str!("sql/slot.sql"), &[&slot]).await?;
         if durable.is_none() && row.is_none() {
@@ -129,12 +136,26 @@ impl Store {
             confirmed_lsn: None,
             active: false,
             retained_bytes: None,
+            budget_bytes: None,
+            seconds_to_budget: None,
         };
         if let Some(row) = row {
             status.confirmed_lsn =
                 row.try_get::<_, Option<_>>("confirmed_flush_lsn")?.map(|l| from_pg(l).to_string());
             status.active = row.try_get("active")?;
             status.retained_bytes = row.try_get("retained")?;
+        }
+        if let Some(row) = self.optional(include_str!("sql/status_budget.sql"), &[&worker]).await? {
+            status.budget_bytes = row.try_get("budget")?;
+            let rate: Option<f64> = row.try_get("rate")?;
+            if let (Some(budget), Some(retained), Some(rate)) =
+                (status.budget_bytes, status.retained_bytes, rate)
+                && rate > 1.0
+            {
+                #[allow(clippy::cast_precision_loss)] // For people to read.
+                let left = (budget - retained).max(0) as f64;
+                status.seconds_to_budget = Some(left / rate);
+            }
         }
         Ok(Some(status))
     }

@@ -1,0 +1,82 @@
+//! `certificates` and `retire`: what was proven, and letting go of what was.
+
+use crate::cli::output;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::store::connect;
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+const CHUNK: i32 = 10_000;
+
+pub async fn run(config: &Config, history: i64, json: bool) -> Result<ExitCode> {
+    let store = connect::open(&config.target, "gov-handoff certificates").await?;
+    let latest = store.certificates(&config.worker).await?;
+    let history = store.certificate_history(history.clamp(0, 10_000)).await?;
+    if json {
+        output::json(&json!({ "latest": latest, "history": history }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if latest.is_empty() {
+        output::line(
+            "no certificate yet; the daemon takes the first within a minute, `gov-handoff audit` at once",
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    let header = ["source", "complete through", "frontier", "lsn", "by", "rows", "repaired", "digest"];
+    output::table(&header, &latest.iter().map(row).collect::<Vec<_>>());
+    if !history.is_empty() {
+        output::line("\nhistory");
+        output::table(&header, &history.iter().map(row).collect::<Vec<_>>());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(certificate: &Value) -> Vec<String> {
+    let text = |key: &str| match &certificate[key] {
+        Value::String(s) => s.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    };
+    let repaired: i64 =
+        certificate["repaired"].as_object().map_or(0, |m| m.values().filter_map(Value::as_i64).sum());
+    let by = if certificate["full"].as_bool() == Some(true) {
+        format!("{}, full", text("kind"))
+    } else {
+        text("kind")
+    };
+    let digest: String = text("digest").chars().take(20).collect();
+    vec![
+        text("source"),
+        text("taken_at"),
+        text("frontier"),
+        text("lsn"),
+        by,
+        text("rows_checked"),
+        output::count(repaired),
+        digest,
+    ]
+}
+
+pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
+    if chrono::NaiveDate::parse_from_str(before.get(..10).unwrap_or(before), "%Y-%m-%d").is_err() {
+        return Err(Error::config(format!(
+            "`{before}` is no time; write for example 2026-01-01 or 2026-01-01T12:00:00Z"
+        )));
+    }
+    let store = connect::open(&config.target, "gov-handoff retire").await?;
+    let bar = ProgressBar::new_spinner();
+    let mut total = 0;
+    loop {
+        let n = store.retire(&config.worker, before, CHUNK).await?;
+        if n == 0 {
+            break;
+        }
+        total += n;
+        bar.inc(n.try_into().unwrap_or(0));
+    }
+    bar.finish_and_clear();
+    output::line(format_args!("{} certified signals retired", output::count(total)));
+    Ok(ExitCode::SUCCESS)
+}

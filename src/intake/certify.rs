@@ -1,0 +1,194 @@
+//! The certifying pass: every row not older than the frontier, in one snapshot, against the recorded signals.
+//!
+//! The argument (SPEC §6): a row that is not visible in this snapshot was written by a transaction at or above the
+//! snapshot's xmin, so the next pass, which selects everything not older than that, will see it. Visible rows are handed
+//! off before the frontier moves. Keys, clocks and the stream do not enter the argument, so it holds whatever they did.
+
+use crate::core::certificate::{Certificate, Digest};
+use crate::core::handoff::Source;
+use crate::core::mode::Mode;
+use crate::core::repair::{Circumstances, Reason, explain};
+use crate::core::row::Row;
+use crate::core::time::PgInstant;
+use crate::error::Result;
+use crate::intake::Shared;
+use crate::intake::deliver::{Delivery, Outcome};
+use crate::intake::keyset::let_the_stream_have_them;
+use crate::store::Store;
+use crate::store::apply::Advance;
+use crate::store::findings::Finding;
+use crate::store::rows::Snapshot;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A certificate that says nothing new is kept in the history this often.
+const QUIET_HISTORY: Duration = Duration::from_secs(3600);
+/// A pass may cost this share of the time between passes, so that a huge table is not scanned back to back.
+const DUTY: u32 = 20;
+
+/// What is known about one source's completeness, and what was repaired since the last certificate.
+#[derive(Default)]
+pub struct Proof {
+    looked_at: Option<Instant>,
+    certified_at: Option<Instant>,
+    history_at: Option<Instant>,
+    cost: Duration,
+    repaired: BTreeMap<Reason, u64>,
+}
+
+impl Proof {
+    pub fn due(&self, shared: &Shared) -> bool {
+        let pause = shared.config.certify_interval.max(self.cost * DUTY);
+        self.certified_at.is_none_or(|at| at.elapsed() >= pause)
+    }
+
+    /// A pass over this source has ended: what is found missing from now on was not there then.
+    pub fn looked(&mut self, _: &Shared) {
+        self.looked_at = Some(Instant::now());
+    }
+
+    /// Counts missing rows by reason. Only what the stream should have had is a finding.
+    pub async fn explain(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        rows: &[(Arc<Source>, Row)],
+        passed: bool,
+    ) -> Result<()> {
+        let Some((source, _)) = rows.first() else { return Ok(()) };
+        let watermark = store.watermark_at(&shared.config.worker, source.name()).await?;
+        let mut missed = 0;
+        for (source, row) in rows {
+            let reason = explain(&self.circumstances(shared, source, row, watermark, passed));
+            *self.repaired.entry(reason).or_default() += 1;
+            missed += u64::from(reason == Reason::MissedByStream);
+        }
+        if missed > 0 {
+            tracing::warn!(
+                source = source.name(),
+                missed,
+                "the stream did not bring these; handed off by the reconciler"
+            );
+            let key = format!("handoff_missed:{}", source.name());
+            let detail = json!({ "source": source.name(), "rows": missed });
+            store.raise(&Finding { kind: "handoff_missed", key, severity: "high", detail }).await?;
+        }
+        Ok(())
+    }
+
+    fn circumstances(
+        &self,
+        shared: &Shared,
+        source: &Source,
+        row: &Row,
+        watermark: Option<PgInstant>,
+        passed: bool,
+    ) -> Circumstances {
+        let record = *shared.record.borrow();
+        let since_last =
+            |at: Option<Instant>| at.is_some_and(|at| self.looked_at.is_none_or(|looked| at > looked));
+        let continuous =
+            record.continuous_since.is_some_and(|at| self.looked_at.is_some_and(|looked| at < looked));
+        Circumstances {
+            occurred_at: source.watermark(row).and_then(|w| w.at),
+            ordered: source.definition.order.is_some(),
+            watermark,
+            stream_vouched: passed && continuous && *shared.mode.borrow() == Mode::Streaming,
+            gap: since_last(record.gap_at),
+            first: self.looked_at.is_none(),
+        }
+    }
+}
+
+/// One pass over one source.
+pub struct Pass<'a> {
+    pub shared: &'a Shared,
+    pub reader: &'a mut Store,
+    pub writer: &'a Store,
+    pub source: &'a Arc<Source>,
+    pub batch: i32,
+    /// `certify`, unless this pass is how the source is captured.
+    pub captured_by: &'static str,
+}
+
+impl Pass<'_> {
+    pub async fn run(self, proof: &mut Proof) -> Result<Outcome> {
+        let Self { shared, reader, writer, source, batch, captured_by } = self;
+        let begun = Instant::now();
+        let read = reader.read_frontier(&shared.lease.worker, source).await?;
+        let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
+        let passed = match read.snapshot.lsn {
+            Some(lsn) if *shared.mode.borrow() == Mode::Streaming => {
+                let_the_stream_have_them(shared, writer, Some(lsn)).await?
+            }
+            _ => false,
+        };
+        let (mut total, mut digest, mut recorded) = (Outcome::default(), Digest::default(), 0);
+        loop {
+            let rows = read.next(batch).await?;
+            if rows.is_empty() {
+                break;
+            }
+            if shared.stopping() {
+                return Ok(total); // The frontier stays where it is; the pass is repeated by whoever comes next.
+            }
+            let seen = rows.len();
+            let missing =
+                delivery.missing(rows.into_iter().map(|row| (Arc::clone(source), row)).collect()).await?;
+            digest.merge(missing.digest);
+            recorded += missing.recorded;
+            proof.explain(shared, writer, &missing.rows, passed).await?;
+            let mut outcome = delivery.deliver(missing.rows, Advance::Nothing).await?;
+            outcome.seen = seen;
+            total += outcome;
+        }
+        let (snapshot, full) = (read.snapshot.clone(), read.full);
+        read.close().await?;
+        crate::intake::failpoint("frontier_before_advance");
+        // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
+        writer.advance_frontier(&shared.lease, source.name(), &snapshot).await?;
+        crate::intake::failpoint("frontier_after_advance");
+        proof.cost = begun.elapsed();
+        proof.looked(shared);
+        if proof.due(shared) || shared.once {
+            let certificate = certificate(source, &snapshot, full, &total, recorded, digest, proof);
+            let news = certificate.rows_checked > 0 || certificate.repaired_total() > 0;
+            let history = news || proof.history_at.is_none_or(|at| at.elapsed() > QUIET_HISTORY);
+            writer.put_certificate(&shared.lease, &shared.config.worker, &certificate, history).await?;
+            proof.certified_at = Some(Instant::now());
+            proof.repaired.clear();
+            if history {
+                proof.history_at = Some(Instant::now());
+            }
+        }
+        Ok(total)
+    }
+}
+
+fn certificate(
+    source: &Source,
+    snapshot: &Snapshot,
+    full: bool,
+    total: &Outcome,
+    recorded: usize,
+    digest: Digest,
+    proof: &Proof,
+) -> Certificate {
+    Certificate {
+        source: source.name().to_owned(),
+        kind: "certify",
+        full,
+        frontier: snapshot.xmin.to_string(),
+        system_identifier: snapshot.system_identifier.clone(),
+        lsn: snapshot.lsn.map(|l| l.to_string()),
+        taken_at: snapshot.taken_at.clone(),
+        rows_checked: total.seen.try_into().unwrap_or(u64::MAX),
+        already_recorded: recorded.try_into().unwrap_or(u64::MAX),
+        repaired: proof.repaired.clone(),
+        duplicates: 0,
+        digest,
+        duration_ms: proof.cost.as_millis().try_into().unwrap_or(u64::MAX),
+    }
+}

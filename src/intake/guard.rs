@@ -1,0 +1,87 @@
+//! Keeps our slot from endangering the primary, and the stream from trusting a publication that changed under it.
+
+use crate::error::Result;
+use crate::intake::Shared;
+use crate::store::findings::Finding;
+use crate::store::{Store, connect};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// The slot goes when it retains this share of its budget: between two looks it may still grow.
+const GIVE_UP_AT: f64 = 0.8;
+/// How long we poll before a slot is taken again.
+const REJOIN_AFTER: Duration = Duration::from_secs(60);
+/// How often the publication is compared with the sources.
+const PUBLICATION_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+pub struct SlotGuard {
+    pub retained: Option<i64>,
+    /// Bytes a second, smoothed over the last looks.
+    pub rate: Option<f64>,
+    looked_at: Option<Instant>,
+    publication_at: Option<Instant>,
+}
+
+impl SlotGuard {
+    pub async fn watch(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+        let config = &shared.config;
+        let retained = store.slot_retained(&config.slot).await?;
+        self.note(retained);
+        if let Some(bytes) = retained.filter(|b| over(*b, config.wal_budget)) {
+            self.give_up(store, shared, bytes).await?;
+        }
+        if self.publication_at.is_none_or(|at| at.elapsed() >= PUBLICATION_EVERY) {
+            self.publication_at = Some(Instant::now());
+            let streaming = shared.mode.borrow().name() == "stream";
+            if streaming
+                && let Some(problem) = store
+                    .publication_problem(&config.publication, &store.sources(&config.worker).await?)
+                    .await?
+            {
+                tracing::warn!(problem, "the publication changed under the stream");
+                shared.objection.send_replace(Some(problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, retained: Option<i64>) {
+        if let (Some(now), Some(before), Some(at)) = (retained, self.retained, self.looked_at) {
+            #[allow(clippy::cast_precision_loss)] // A rate for people to read.
+            let rate = (now - before) as f64 / at.elapsed().as_secs_f64().max(0.1);
+            self.rate = Some(self.rate.map_or(rate, |r| r * 0.8 + rate * 0.2));
+        }
+        self.retained = retained;
+        self.looked_at = Some(Instant::now());
+    }
+
+    /// Nothing is lost by it: the tables are still there, and the keyset lane reads them.
+    async fn give_up(&mut self, store: &Store, shared: &Shared, bytes: i64) -> Result<()> {
+        let config = &shared.config;
+        tracing::warn!(
+            slot = config.slot,
+            bytes,
+            budget = config.wal_budget,
+            "the slot retains too much log, giving it up"
+        );
+        shared.rejoin_at.send_replace(Some(Instant::now() + REJOIN_AFTER));
+        shared.objection.send_replace(Some(format!(
+            "the slot retained {bytes} bytes of its budget of {}",
+            config.wal_budget
+        )));
+        let detail = json!({ "slot": config.slot, "retained": bytes, "budget": config.wal_budget });
+        let key = format!("slot_budget_exceeded:{}", config.slot);
+        store.raise(&Finding { kind: "slot_budget_exceeded", key, severity: "high", detail }).await?;
+        let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+        admin.release_slot(&config.slot).await?;
+        admin.drop_slot(&config.slot).await?;
+        self.retained = None;
+        Ok(())
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // Budgets are far below 2^53.
+fn over(bytes: i64, budget: u64) -> bool {
+    bytes as f64 >= budget as f64 * GIVE_UP_AT
+}

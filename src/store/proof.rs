@@ -1,0 +1,134 @@
+//! Certificates, audits and retention: what the proof of no loss is read from and written to.
+
+use crate::core::certificate::Certificate;
+use crate::core::handoff::Source;
+use crate::core::time::PgInstant;
+use crate::error::{Context, Result};
+use crate::store::lease::Lease;
+use crate::store::value::Instant;
+use crate::store::{Store, quote};
+use serde_json::Value;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+/// One signal that a row should have, with what accounts for it elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    pub id: Uuid,
+    pub key: String,
+    pub number: Option<i64>,
+}
+
+impl Store {
+    /// Those of `expected` that are recorded nowhere at all.
+    pub async fn unaccounted(&self, source: &str, expected: &[Expected]) -> Result<Vec<Uuid>> {
+        let ids: Vec<_> = expected.iter().map(|e| e.id).collect();
+        let keys: Vec<_> = expected.iter().map(|e| e.key.as_str()).collect();
+        let numbers: Vec<_> = expected.iter().map(|e| e.number).collect();
+        let rows = self.rows(include_str!("sql/unaccounted.sql"), &[&source, &ids, &keys, &numbers]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Recorded signals of a source after `after`, with the keys they are about.
+    pub async fn signals_of(&self, source: &Source, after: Uuid, limit: i64) -> Result<Vec<(Uuid, String)>> {
+        let (_, last) = source.identity.bounds();
+        let rows = self
+            .rows(include_str!("sql/signals_of_source.sql"), &[&source.name(), &after, &last, &limit])
+            .await
+            .context(format!("reading the signals of {}", source.name()))?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Those of `keys` that no source row has.
+    pub async fn absent_keys(&self, source: &Source, keys: &[String]) -> Result<Vec<String>> {
+        let definition = &source.definition;
+        let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
+        let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
+        let rows = self.rows(&quote::fill(include_str!("sql/absent_keys.sql"), &places), &[&keys]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    pub async fn duplicates(&self, table: &str) -> Result<i64> {
+        Ok(self.one(include_str!("sql/duplicates.sql"), &[&table]).await?.try_get(0)?)
+    }
+
+    /// Keeps a certificate as the source's latest, and in the history if it is worth an entry.
+    pub async fn put_certificate(
+        &self,
+        lease: &Lease,
+        worker: &str,
+        certificate: &Certificate,
+        history: bool,
+    ) -> Result<()> {
+        let value = serde_json::to_value(certificate)?;
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&lease.worker, &lease.owner, &lease.term, &worker, &certificate.source, &value, &history];
+        self.one(include_str!("sql/certificate_put.sql"), &params).await.context("keeping a certificate")?;
+        Ok(())
+    }
+
+    pub async fn certificates(&self, worker: &str) -> Result<Vec<Value>> {
+        let rows = self.rows(include_str!("sql/certificates.sql"), &[&worker]).await?;
+        rows.iter().map(|row| Ok(row.try_get("certificate")?)).collect()
+    }
+
+    pub async fn certificate_history(&self, limit: i64) -> Result<Vec<Value>> {
+        let rows = self.rows(include_str!("sql/certificate_history.sql"), &[&limit]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    pub async fn put_audit_progress(
+        &self,
+        lease: &Lease,
+        source: &str,
+        after: Option<&str>,
+        progress: &Value,
+    ) -> Result<()> {
+        let params: [&(dyn ToSql + Sync); 6] =
+            [&lease.worker, &lease.owner, &lease.term, &source, &after, progress];
+        self.one(include_str!("sql/audit_checkpoint.sql"), &params)
+            .await
+            .context("keeping the audit's progress")?;
+        Ok(())
+    }
+
+    pub async fn audit_progress(
+        &self,
+        worker: &str,
+        source: &str,
+    ) -> Result<Option<(Option<String>, Value)>> {
+        let row = self.optional(include_str!("sql/audit_progress.sql"), &[&worker, &source]).await?;
+        row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+    }
+
+    /// About how many rows a source has, for a progress bar.
+    pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
+        let table = quote::table(&source.definition);
+        Ok(self.one(include_str!("sql/row_estimate.sql"), &[&table]).await?.try_get(0)?)
+    }
+
+    pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
+        let row = self.optional(include_str!("sql/watermark.sql"), &[&worker, &source]).await?;
+        Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
+    }
+
+    /// Removes one chunk of certified signals older than `before`; zero when none are left.
+    pub async fn retire(&self, worker: &str, before: &str, limit: i32) -> Result<i64> {
+        Ok(self.one(include_str!("sql/outbox_retire.sql"), &[&worker, &before, &limit]).await?.try_get(0)?)
+    }
+
+    /// Who holds the frontier back, in words.
+    pub async fn frontier_holder(&self) -> Result<Option<String>> {
+        let row = self.optional(include_str!("sql/frontier_holder.sql"), &[]).await?;
+        row.map(|row| {
+            let who: String = row.try_get("who")?;
+            let role: Option<String> = row.try_get("role")?;
+            let application: Option<String> = row.try_get("application_name")?;
+            let open: Option<f64> = row.try_get("open_seconds")?;
+            let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
+            let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
+            Ok(format!("{who} ({}{named}{since})", role.unwrap_or_else(|| "unknown role".to_owned())))
+        })
+        .transpose()
+    }
+}

@@ -1,0 +1,1 @@
+select public.gov_audit_checkpoint($1, $2, $3, $4, $5, $6)

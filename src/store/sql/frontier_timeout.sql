@@ -1,0 +1,1 @@
+set local statement_timeout = '10min'

@@ -1,0 +1,1 @@
+select public.gov_outbox_retire($1, $2::text::timestamptz, $3)

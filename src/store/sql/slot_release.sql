@@ -1,0 +1,4 @@
+-- Ends the walsender that holds the slot and waits until it has let go.
+select pg_terminate_backend(s.active_pid, 5000)
+  from pg_replication_slots s
+ where s.slot_name = $1 and s.active_pid is not null

@@ -1,0 +1,343 @@
+//! The audit: source rows against the recorded signals themselves, never against our own counters, in both directions.
+//!
+//! Two phases over one source. *Rows*: in key order, every signal a row should have is looked for in the outbox, among the
+//! captured, the dead letters and what retention removed; what is nowhere is missing. *Signals*: in identity order, every
+//! recorded signal's row is looked for in the source; a signal without one is an orphan. Progress is committed chunk by
+//! chunk with the counts so far, so that an audit that is killed goes on where it was and counts nothing twice.
+
+use crate::core::certificate::{Certificate, Digest};
+use crate::core::frontier::usable;
+use crate::core::handoff::{Mapped, Source};
+use crate::core::repair::Reason;
+use crate::core::row::Row;
+use crate::error::{Error, Kind, Result};
+use crate::intake::Delivery;
+use crate::store::Store;
+use crate::store::apply::Advance;
+use crate::store::lease::{Claim, Lease};
+use crate::store::proof::Expected;
+use crate::store::rows::{Snapshot, Span};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+pub const WORKER: &str = "gov_periodic_full_audit";
+const TTL: Duration = Duration::from_secs(60);
+const CHUNK: i64 = 5_000;
+/// A row that was committed a moment ago may still be on its way through the intake; it is asked for again this long.
+const GRACE: Duration = Duration::from_secs(3);
+/// How many keys are named. Beyond that only the count is kept, and the report says so.
+const NAMED: usize = 10_000;
+
+/// What to audit and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Every row; otherwise those not older than the last certificate.
+    pub full: bool,
+    /// Repair nothing.
+    pub check: bool,
+    pub since: Span,
+}
+
+/// What one source's audit has counted so far; what is stored between chunks.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Progress {
+    pub started_at: String,
+    pub check: bool,
+    pub finished: bool,
+    pub phase: Phase,
+    pub frontier: String,
+    pub system_identifier: String,
+    pub lsn: Option<String>,
+    pub rows: u64,
+    pub chunks: u64,
+    pub missing: u64,
+    pub repaired: u64,
+    pub doubled: u64,
+    pub orphans: u64,
+    pub missing_keys: Vec<String>,
+    pub orphan_keys: Vec<String>,
+    pub digest: String,
+    pub spent_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    #[default]
+    Rows,
+    Signals,
+}
+
+impl Progress {
+    /// Nothing was wrong.
+    #[must_use]
+    pub fn clean(&self) -> bool {
+        self.missing == 0 && self.doubled == 0 && self.orphans == 0
+    }
+
+    fn name_missing(&mut self, key: &str) {
+        if self.missing_keys.len() < NAMED {
+            self.missing_keys.push(key.to_owned());
+        }
+    }
+
+    fn add_digest(&mut self, digest: Digest) {
+        let mut sum = Digest::parse(&self.digest).unwrap_or_default();
+        sum.merge(digest);
+        self.digest = sum.to_string();
+    }
+}
+
+/// Takes the audit's lease; two audits at once would count each other's repairs.
+pub async fn claim(store: &Store) -> Result<Lease> {
+    let owner = format!("audit-{}-{}", std::process::id(), Uuid::new_v4().simple());
+    match store.claim_lease(WORKER, &owner, TTL).await? {
+        Claim::Held(lease) => Ok(lease),
+        Claim::Taken(view) => Err(Error::new(
+            Kind::Config,
+            format!("another audit is running ({}); wait for it to end", view.owner.unwrap_or_default()),
+        )),
+    }
+}
+
+/// Audits one source. `report` is told after each chunk.
+pub struct Audit<'a> {
+    pub store: &'a Store,
+    pub reader: &'a mut Store,
+    pub lease: &'a Lease,
+    /// The intake, whose sources and certificates these are.
+    pub intake: &'a str,
+    pub source: Arc<Source>,
+    pub scope: &'a Scope,
+}
+
+impl Audit<'_> {
+    pub async fn run(mut self, mut report: impl FnMut(&Progress)) -> Result<Progress> {
+        if !self.scope.full {
+            return self.incremental(report).await;
+        }
+        let (mut after, mut progress) = self.resume_or_start().await?;
+        // Ages are only compared on the server and within the range that the certifying pass itself trusts.
+        let snapshot = self.reader.snapshot().await?;
+        let known = self.store.frontier(self.intake, self.source.name()).await?;
+        let certified = known
+            .filter(|(f, system)| usable(*f, snapshot.next, *system == snapshot.system_identifier))
+            .map(|(f, _)| f);
+        report(&progress);
+        while progress.phase == Phase::Rows {
+            let begun = Instant::now();
+            let rows = self
+                .store
+                .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
+                .await?;
+            match rows.last() {
+                Some((_, last)) => {
+                    after = Some(self.source.key(last).to_owned());
+                    self.check_rows(rows, &mut progress).await?;
+                    progress.chunks += 1;
+                }
+                None => {
+                    progress.phase = Phase::Signals;
+                    after = None;
+                }
+            }
+            self.keep(after.as_deref(), &mut progress, begun).await?;
+            report(&progress);
+        }
+        self.check_signals(after, &mut progress, &mut report).await?;
+        self.finish(progress).await
+    }
+
+    /// An audit of the same kind that did not finish goes on; a finished one is followed by a new one.
+    async fn resume_or_start(&mut self) -> Result<(Option<String>, Progress)> {
+        if let Some((after, stored)) = self.store.audit_progress(WORKER, self.source.name()).await? {
+            let stored: Progress = serde_json::from_value(stored).unwrap_or_default();
+            if !stored.finished && !stored.frontier.is_empty() && stored.check == self.scope.check {
+                tracing::info!(source = self.source.name(), rows = stored.rows, "resuming the audit");
+                return Ok((after, stored));
+            }
+        }
+        let snapshot = self.reader.snapshot().await?;
+        let progress = Progress {
+            started_at: snapshot.taken_at.clone(),
+            check: self.scope.check,
+            frontier: snapshot.xmin.to_string(),
+            system_identifier: snapshot.system_identifier.clone(),
+            lsn: snapshot.lsn.map(|l| l.to_string()),
+            digest: Digest::default().to_string(),
+            ..Progress::default()
+        };
+        Ok((None, progress))
+    }
+
+    /// The rows not older than the last certificate, in one snapshot.
+    async fn incremental(self, mut report: impl FnMut(&Progress)) -> Result<Progress> {
+        let begun = Instant::now();
+        let source = Arc::clone(&self.source);
+        let read = self.reader.read_frontier(self.intake, &source).await?;
+        let snapshot: Snapshot = read.snapshot.clone();
+        let mut progress = Progress {
+            started_at: snapshot.taken_at.clone(),
+            check: self.scope.check,
+            frontier: snapshot.xmin.to_string(),
+            system_identifier: snapshot.system_identifier.clone(),
+            lsn: snapshot.lsn.map(|l| l.to_string()),
+            digest: Digest::default().to_string(),
+            ..Progress::default()
+        };
+        let checker =
+            Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
+        loop {
+            let rows = read.next(i32::try_from(CHUNK).unwrap_or(5_000)).await?;
+            if rows.is_empty() {
+                break;
+            }
+            checker.rows(rows.into_iter().map(|row| (true, row)).collect(), &mut progress).await?;
+            progress.chunks += 1;
+            report(&progress);
+        }
+        read.close().await?;
+        progress.doubled = count(self.store.duplicates(source.definition.table()).await?);
+        progress.spent_ms = millis(begun);
+        self.finish(progress).await
+    }
+
+    async fn check_rows(&mut self, rows: Vec<(bool, Row)>, progress: &mut Progress) -> Result<()> {
+        let source = Arc::clone(&self.source);
+        let checker =
+            Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
+        checker.rows(rows, progress).await
+    }
+
+    async fn check_signals(
+        &mut self,
+        after: Option<String>,
+        progress: &mut Progress,
+        report: &mut impl FnMut(&Progress),
+    ) -> Result<()> {
+        let first = self.source.identity.bounds().0;
+        let mut after = after.and_then(|a| Uuid::parse_str(&a).ok()).unwrap_or(first);
+        loop {
+            let begun = Instant::now();
+            let signals = self.store.signals_of(&self.source, after, CHUNK).await?;
+            let Some((last, _)) = signals.last() else { break };
+            after = *last;
+            let mut keys: Vec<String> = signals.into_iter().map(|(_, key)| key).collect();
+            keys.dedup();
+            for key in self.store.absent_keys(&self.source, &keys).await? {
+                progress.orphans += 1;
+                if progress.orphan_keys.len() < NAMED {
+                    progress.orphan_keys.push(key);
+                }
+            }
+            self.keep(Some(&after.to_string()), progress, begun).await?;
+            report(progress);
+        }
+        progress.doubled = count(self.store.duplicates(self.source.definition.table()).await?);
+        Ok(())
+    }
+
+    /// The chunk's counts and its end are one commit; its repairs were committed before and are idempotent. So a kill in
+    /// between repeats a chunk's reading, never its counting.
+    async fn keep(&self, after: Option<&str>, progress: &mut Progress, begun: Instant) -> Result<()> {
+        progress.spent_ms += millis(begun);
+        let value = serde_json::to_value(&*progress)?;
+        self.store.put_audit_progress(self.lease, self.source.name(), after, &value).await
+    }
+
+    async fn finish(self, mut progress: Progress) -> Result<Progress> {
+        progress.finished = true;
+        if self.scope.full {
+            let value = serde_json::to_value(&progress)?;
+            self.store.put_audit_progress(self.lease, self.source.name(), None, &value).await?;
+        }
+        if !self.scope.check {
+            let certificate = Certificate {
+                source: self.source.name().to_owned(),
+                kind: "audit",
+                full: self.scope.full,
+                frontier: progress.frontier.clone(),
+                system_identifier: progress.system_identifier.clone(),
+                lsn: progress.lsn.clone(),
+                taken_at: progress.started_at.clone(),
+                rows_checked: progress.rows,
+                already_recorded: progress.rows - progress.missing.min(progress.rows),
+                repaired: BTreeMap::from([(Reason::Vanished, progress.repaired)]),
+                duplicates: progress.doubled,
+                digest: Digest::parse(&progress.digest).unwrap_or_default(),
+                duration_ms: progress.spent_ms,
+            };
+            self.store.put_certificate(self.lease, self.intake, &certificate, true).await?;
+        }
+        Ok(progress)
+    }
+}
+
+/// Looks for what rows should have, and hands off what is nowhere.
+struct Checker<'a> {
+    store: &'a Store,
+    lease: &'a Lease,
+    source: &'a Arc<Source>,
+    check: bool,
+}
+
+impl Checker<'_> {
+    async fn rows(&self, rows: Vec<(bool, Row)>, progress: &mut Progress) -> Result<()> {
+        let (mut expected, mut digest, mut fresh) = (Vec::new(), Digest::default(), HashSet::new());
+        for (young, row) in &rows {
+            if let Mapped::Handoffs(handoffs) = self.source.map(row) {
+                let number = self.source.watermark(row).and_then(|w| w.key.as_int());
+                for handoff in handoffs {
+                    digest.add(handoff.id);
+                    if *young {
+                        fresh.insert(handoff.id);
+                    }
+                    expected.push(Expected { id: handoff.id, key: handoff.source_key, number });
+                }
+            }
+        }
+        let missing = self.settled(&expected, &fresh).await?;
+        let keys: HashSet<&str> =
+            expected.iter().filter(|e| missing.contains(&e.id)).map(|e| e.key.as_str()).collect();
+        progress.rows += u64::try_from(rows.len()).unwrap_or(0);
+        progress.add_digest(digest);
+        let lacking: Vec<Row> =
+            rows.into_iter().map(|(_, row)| row).filter(|row| keys.contains(self.source.key(row))).collect();
+        for row in &lacking {
+            progress.missing += 1;
+            progress.name_missing(self.source.key(row));
+        }
+        if !self.check && !lacking.is_empty() {
+            progress.repaired += u64::try_from(lacking.len()).unwrap_or(0);
+            let rows = lacking.into_iter().map(|row| (Arc::clone(self.source), row)).collect();
+            let delivery = Delivery { store: self.store, lease: self.lease, captured_by: "audit" };
+            delivery.deliver(rows, Advance::Nothing).await?;
+        }
+        Ok(())
+    }
+
+    /// What is missing, after the intake was given time to bring what was on its way. What is older than the last
+    /// certificate is on nobody's way any more.
+    async fn settled(&self, expected: &[Expected], fresh: &HashSet<Uuid>) -> Result<HashSet<Uuid>> {
+        let begun = Instant::now();
+        loop {
+            let missing: HashSet<Uuid> =
+                self.store.unaccounted(self.source.name(), expected).await?.into_iter().collect();
+            if missing.is_disjoint(fresh) || begun.elapsed() > GRACE {
+                return Ok(missing);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+fn count(n: i64) -> u64 {
+    n.try_into().unwrap_or(0)
+}
+
+fn millis(since: Instant) -> u64 {
+    since.elapsed().as_millis().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,144 @@
+//! The directions of ARCHITECTURE.md, kept by reading the sources as text.
+
+use std::path::{Path, PathBuf};
+
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    /// The part that ships: inline tests may do what they need.
+    fn shipped(&self) -> &str {
+        self.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
+    }
+
+    fn is_in(&self, places: &[&str]) -> bool {
+        places.iter().any(|p| self.path.starts_with(p))
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("/tests.rs")
+    }
+}
+
+fn files(under: &str) -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root.join(under)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a source folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let path = path.strip_prefix(root).expect("inside the crate").display().to_string();
+                found.push(File { path, text });
+            }
+        }
+    }
+    assert!(!found.is_empty(), "nothing found under {under}");
+    found
+}
+
+/// Lines outside comments that hold `needle`, in shipped code of files that `applies` to.
+fn offences(needle: &str, applies: impl Fn(&File) -> bool) -> Vec<String> {
+    let mut out = Vec::new();
+    for file in files("src").iter().filter(|f| !f.is_test() && applies(f)) {
+        for (n, line) in file.shipped().lines().enumerate() {
+            if line.contains(needle) && !line.trim_start().starts_with("//") {
+                out.push(format!("{}:{}: {}", file.path, n + 1, line.trim()));
+            }
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn assert_none(what: &str, offences: &[String]) {
+    assert!(offences.is_empty(), "{what}:\n{}", offences.join("\n"));
+}
+
+#[test]
+fn every_file_opens_by_saying_what_it_is() {
+    for file in files("src").iter().chain(&files("tests")).chain(&files("benches")) {
+        assert!(file.text.starts_with("//! "), "{} does not open with a `//!`", file.path);
+    }
+}
+
+#[test]
+fn the_core_imports_nothing_of_ours_but_the_core() {
+    let core = |f: &File| f.is_in(&["src/core/"]);
+    let found: Vec<_> =
+        offences("crate::", core).into_iter().filter(|l| !l.contains("crate::core")).collect();
+    assert_none("core depends on the shell", &found);
+}
+
+#[test]
+fn the_core_is_pure() {
+    let impure = [
+        "tokio",
+        "tracing::",
+        "std::env",
+        "Instant::now",
+        "SystemTime",
+        "Utc::now",
+        "std::fs",
+        "std::net",
+        "new_v4",
+    ];
+    for needle in impure {
+        assert_none(&format!("core uses {needle}"), &offences(needle, |f| f.is_in(&["src/core/"])));
+    }
+}
+
+#[test]
+fn nothing_imports_the_command_line() {
+    let outside = |f: &File| !f.is_in(&["src/cli/", "src/main.rs", "src/lib.rs"]);
+    assert_none("somebody imports cli", &offences("cli::", outside));
+}
+
+#[test]
+fn each_borrowed_crate_has_one_door() {
+    for (needle, door) in [
+        ("pgwire_replication::", "src/source/stream.rs"),
+        ("backoff::", "src/intake/pause.rs"),
+        ("rustls::", "src/store/connect.rs"),
+        ("toml::", "src/co"),
+    ] {
+        let found = offences(needle, |f| !f.is_in(&[door, "src/cli/sources.rs"]));
+        let found: Vec<_> =
+            found.into_iter().filter(|l| !l.contains("postgres_rustls::") || needle != "rustls::").collect();
+        assert_none(&format!("{needle} is used outside {door}"), &found);
+    }
+}
+
+#[test]
+fn one_module_reads_the_environment() {
+    let outside = |f: &File| !f.is_in(&["src/config.rs", "src/embedded"]);
+    let found: Vec<_> = ["env::var", "env::vars"].iter().flat_map(|n| offences(n, outside)).collect();
+    assert_none("the environment is read outside config", &found);
+}
+
+#[test]
+fn statements_stand_in_sql_files() {
+    let outside = |f: &File| !f.is_in(&["src/embedded", "src/store/quote.rs"]);
+    for word in ["select ", "insert into ", "update ", "delete from ", "create ", "alter ", "drop "] {
+        let found = offences(&format!("\"{word}"), outside);
+        assert_none("a statement stands in code", &found);
+    }
+}
+
+#[test]
+fn statements_are_lowercase_and_never_skip_by_offset() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/sql");
+    for entry in std::fs::read_dir(root).expect("the statements") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a statement");
+        let code: Vec<_> = text.lines().filter(|l| !l.trim_start().starts_with("--")).collect();
+        let code = code.join("\n");
+        assert!(!code.contains("SELECT") && !code.contains("FROM"), "{} shouts", path.display());
+        assert!(!code.to_lowercase().contains(" offset "), "{} skips by offset", path.display());
+    }
+}
