@@ -11,3 +11,6 @@ mod embedded;
 
 // The module directions of ARCHITECTURE.md.
 mod architecture;
+
+// No loss and no duplicate while daemon, slot, server and network fail: seeded writers, seeded faults, a set comparison.
+mod hostile;
