@@ -103,7 +103,8 @@ impl World {
             }
             Fault::Deaf => {
                 self.proxy.deafen();
-                tokio::time::sleep(time).await;
+                // Sometimes longer than anybody should wait for an answer.
+                tokio::time::sleep(time * 3).await;
                 self.proxy.reset();
             }
             Fault::Truncate => self.proxy.truncate(),

@@ -61,7 +61,7 @@ async fn suite(mode: &'static str) {
     if !modes.split(',').any(|m| m == mode) {
         return;
     }
-    let mut lost_by_baseline = 0;
+    let (mut lost_by_baseline, mut failures) = (0, Vec::new());
     for seed in seeds() {
         let run = Run {
             seed,
@@ -69,8 +69,11 @@ async fn suite(mode: &'static str) {
             seconds: number("HOSTILE_SECONDS").unwrap_or(if long { LONG } else { SHORT }),
             patience: if long && mode == "auto" { PROMISE } else { LENIENT },
         };
-        lost_by_baseline += run.play().await;
+        let (lost, slow) = run.play().await;
+        lost_by_baseline += lost;
+        failures.extend(slow);
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(!long || lost_by_baseline > 0, "a plain cursor lost nothing: the workload is not hostile");
 }
 
@@ -109,8 +112,8 @@ struct Run {
 }
 
 impl Run {
-    /// Plays all rounds; says how many rows the plain cursor lost.
-    async fn play(&self) -> usize {
+    /// Plays all rounds; says how many rows the plain cursor lost, and which rounds took too long.
+    async fn play(&self) -> (usize, Vec<String>) {
         let world = Arc::new(self.world().await);
         let name = format!("hostile {} seed {} on {}", self.mode, self.seed, world.cluster.version());
         eprintln!("{name}: {} s", self.seconds);
@@ -122,7 +125,8 @@ impl Run {
         while Instant::now() < over {
             let took = self.round(&world, &journal, &mut acts, round, &name).await;
             if took > self.patience {
-                slow.push(format!("round {round} took {took:?}"));
+                eprintln!("{name}: too slow\n{}", world.daemon.log(150));
+                slow.push(format!("{name}: round {round} took {took:.2?}, allowed {:?}", self.patience));
             }
             round += 1;
         }
@@ -137,14 +141,7 @@ impl Run {
         );
         world.daemon.end();
         assert_eq!(dead, 0, "{name}: nothing was written that could not be handed off");
-        assert!(
-            slow.is_empty(),
-            "{name}: {}; allowed {:?}\n{}",
-            slow.join(", "),
-            self.patience,
-            world.daemon.log(400)
-        );
-        lost
+        (lost, slow)
     }
 
     async fn world(&self) -> World {
