@@ -22,15 +22,15 @@ struct State {
     over: bool,
     log: Arc<Mutex<Vec<String>>>,
     begun: Instant,
-    /// Times it ended without having been asked.
-    gave_up: u32,
+    /// Its last words each time it ended without having been asked.
+    gave_up: Vec<String>,
 }
 
 impl Daemon {
     pub fn start(url: &str, mode: &'static str) -> Arc<Self> {
         let (log, begun) = (Arc::default(), Instant::now());
         let child = spawn(url, mode, &log, begun);
-        let state = Mutex::new(State { child, over: false, log, begun, gave_up: 0 });
+        let state = Mutex::new(State { child, over: false, log, begun, gave_up: Vec::new() });
         let daemon = Arc::new(Self { url: url.to_owned(), mode, state });
         let watched = Arc::downgrade(&daemon);
         std::thread::spawn(move || {
@@ -52,7 +52,10 @@ impl Daemon {
             return false;
         }
         if let Ok(Some(status)) = state.child.try_wait() {
-            state.gave_up += 1;
+            // Its last line may still be in the pipe.
+            std::thread::sleep(WATCH);
+            let last = state.tail(1);
+            state.gave_up.push(last);
             state.note(&format!("it ended by itself: {status}"));
             self.again(&mut state);
         }
@@ -93,8 +96,8 @@ impl Daemon {
         self.state().tail(lines)
     }
 
-    pub fn gave_up(&self) -> u32 {
-        self.state().gave_up
+    pub fn gave_up(&self) -> Vec<String> {
+        self.state().gave_up.clone()
     }
 
     pub fn note(&self, text: &str) {

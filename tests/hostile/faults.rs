@@ -123,6 +123,9 @@ impl World {
         blocking(move || {
             cluster.stop(mode).expect("the server stops");
             std::thread::sleep(time / 3);
+            if mode == StopMode::Kill {
+                end_orphans(&cluster);
+            }
             cluster.start_again().expect("the server comes back");
         })
         .await;
@@ -164,5 +167,17 @@ impl World {
         tokio::time::sleep(time).await;
         let physical = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1 and slot_type = 'physical'";
         let _ = client.query(physical, &[&self.slot]).await;
+    }
+}
+
+/// A killed postmaster leaves its children to notice by themselves, which one that is busy may be slow to do; a machine
+/// that loses its power leaves none. Those of this cluster work in its data directory.
+fn end_orphans(cluster: &Cluster) {
+    let Ok(home) = cluster.data_dir().canonicalize() else { return };
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        if std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == home) {
+            let kill = format!("kill -9 {} 2>/dev/null", entry.file_name().to_string_lossy());
+            let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
+        }
     }
 }

@@ -137,8 +137,9 @@ impl Run {
         eprintln!(
             "{name}: ok, {}, {signals} signals, {dead} dead letters, the daemon gave up {} times, a plain cursor lost {lost} births",
             journal.summary(),
-            world.daemon.gave_up(),
+            world.daemon.gave_up().len(),
         );
+        world.daemon.gave_up().iter().for_each(|words| eprintln!("{name}: gave up: {words}"));
         world.daemon.end();
         assert_eq!(dead, 0, "{name}: nothing was written that could not be handed off");
         (lost, slow)

@@ -127,3 +127,34 @@ impl PlainCursor {
         Ok(rows.iter().filter(|row| !self.seen.contains(&row.get(0))).count())
     }
 }
+
+#[tokio::test]
+async fn the_verdict_sees_what_is_missing_doubled_and_made_up() {
+    let database = crate::support::fresh_database(None).await;
+    super::program(&database.url, &["migrate"]).await;
+    let client = &database.client;
+    let rows = "
+        insert into birth_registry (id, entity_code, collection_name, status) values (1, 'a', 'c', 'registered');
+        insert into registry_changelog (id, entity_type, entity_code, action) values (5, 'collection', 'b', 'register');";
+    client.batch_execute(rows).await.expect("rows");
+    let mut found: Vec<_> = missing(client).await.expect("verdict").into_iter().map(|m| m.kind).collect();
+    found.sort();
+    assert_eq!(found, ["collection_changed", "object_born", "object_registered", "object_registered"]);
+    assert_eq!(superfluous(client).await.expect("verdict"), Vec::<String>::new());
+
+    let signals = r#"
+        insert into event_outbox (event_domain, event_type, event_stream, event_subject_table, event_subject_ref,
+                                  canonical_address, actor_ref, source_system, safe_payload)
+        select 'governance', 'governance.handoff.object_born', 'birth', 'birth_registry', gen_random_uuid(), 'x', 'x', 'x',
+               jsonb_build_object('source', 'birth_registry', 'source_key', k)
+          from unnest(array['1', '1', '2']) k;"#;
+    client.batch_execute(signals).await.expect("signals");
+    assert_eq!(missing(client).await.expect("verdict").len(), 3);
+    assert_eq!(
+        superfluous(client).await.expect("verdict"),
+        [
+            "object_born 1 of birth_registry is there 2 times",
+            "object_born 2 of birth_registry has no committed row"
+        ]
+    );
+}
