@@ -93,9 +93,10 @@ create table public.event_pending (
 create index event_pending_open on public.event_pending (event_type_hint, id) where processed_at is null;
 
 --@ object event_read
+-- No foreign key: the outbox may be a live table, and a reference would put triggers on it.
 create table public.event_read (
     id                 uuid primary key default gen_random_uuid(),
-    event_id           uuid not null references public.event_outbox (id) on delete cascade,
+    event_id           uuid not null,
     actor_ref          text not null check (btrim(actor_ref) <> ''),
     read_status_source text not null default 'explicit',
     read_at            timestamptz not null default now(),

@@ -10,7 +10,7 @@ begin
                'gov_lease_renew', 'gov_lease_resign', 'gov_lease_fence', 'gov_handoff_apply', 'gov_handoff_mark_new',
                'gov_gap_replace', 'gov_gap_cool', 'gov_handoff_refuse', 'gov_type_set_active', 'gov_handoff_drain',
                'gov_source_put', 'gov_source_remove', 'gov_stream_bind', 'gov_stream_confirm', 'gov_frontier_advance',
-               'gov_audit_note'])
+               'gov_audit_note', 'gov_audit_write'])
     loop
         execute format('drop function %s', f);
     end loop;

@@ -453,8 +453,7 @@ begin
          where worker_name = p_worker and source_name = p_source;
         perform gov_finding_raise('handoff_dlq', 'handoff_dlq:' || p_source, 'high',
             jsonb_build_object('source', p_source, 'failure_code', p_code));
-        insert into registry_changelog (entity_type, entity_code, action, "timestamp", actor_ref, source_system)
-        values ('governance_handoff', p_source, 'dead_letter', now() at time zone 'UTC', p_owner, 'gov-handoff');
+        perform gov_audit_write(p_owner, p_source, 'dead_letter');
     end if;
     if cardinality(x_closed_lo) > 0 then
         perform gov_gap_replace(p_worker, p_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
@@ -517,7 +516,7 @@ begin
                p.capture_payload ->> 'event_severity', 'immediate', p.entity_table, p.entity_ref::uuid,
                p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
                p.capture_payload - 'event_stream' - 'event_severity',
-               coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, p.created_at)
+               coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
           from event_pending p join due using (id)
         on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
             where event_subject_ref is not null do nothing
@@ -538,6 +537,8 @@ as $$
 declare
     v_old jsonb;
 begin
+    -- One definition at a time: two that register the same source would both find none.
+    perform pg_advisory_xact_lock(6748001, 3);
     select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
     if v_old = p_definition then
         return 'unchanged';
@@ -614,13 +615,26 @@ $$;
 
 -- Audit ------------------------------------------------------------------------------------------------------------
 
-create function public.gov_audit_note(p_worker text, p_owner text, p_term bigint, p_source text, p_action text)
+-- The changelog is a live table with rules of its own. What it refuses of us is a finding, and stops nothing else.
+create function public.gov_audit_write(p_owner text, p_source text, p_action text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
     insert into registry_changelog (entity_type, entity_code, action, "timestamp", actor_ref, source_system)
     values ('governance_handoff', p_source, p_action, now() at time zone 'UTC', p_owner, 'gov-handoff');
+exception when others then
+    perform gov_finding_raise('audit_row_refused', 'audit_row_refused:' || p_source, 'warning',
+        jsonb_build_object('source', p_source, 'action', p_action, 'sqlstate', sqlstate));
+end
+$$;
+
+create function public.gov_audit_note(p_worker text, p_owner text, p_term bigint, p_source text, p_action text)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    perform gov_audit_write(p_owner, p_source, p_action);
     perform gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;

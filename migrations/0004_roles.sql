@@ -99,8 +99,10 @@ $$;
 
 grant select on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stream_position, public.gov_worker_frontier,
     public.event_type_registry, public.queue_heartbeat, public.dot_config to gov_handoff_worker, gov_handoff_operator;
-grant select on public.event_pending, public.event_outbox, public.iu_route_dead_letter, public.system_issues
-    to gov_handoff_operator, gov_handoff_worker;
+grant select on public.event_pending, public.event_outbox, public.iu_route_dead_letter, public.system_issues,
+    public.gov_candidate_group, public.gov_candidate_state to gov_handoff_operator, gov_handoff_worker;
 grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 grant select on public.gov_candidate_group, public.gov_candidate_state, public.system_issues to gov_handoff_observer;
+-- `status` counts the dirty groups, and whoever runs the daemon may ask how it fares.
+grant select on public.gov_candidate_group to gov_handoff_worker, gov_handoff_operator;

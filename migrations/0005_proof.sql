@@ -43,8 +43,7 @@ begin
             values (gen_random_uuid(), 'governance', 'governance.handoff.certified', p_source, 'certificate:' || p_source,
                 p_owner, p_certificate || '{"event_stream": "health", "event_severity": "info", "source_system": "gov-handoff"}');
         end if;
-        insert into registry_changelog (entity_type, entity_code, action, "timestamp", actor_ref, source_system)
-        values ('governance_handoff', p_source, 'certified', now() at time zone 'UTC', p_owner, 'gov-handoff');
+        perform gov_audit_write(p_owner, p_source, 'certified');
     end if;
     perform gov_lease_fence(p_worker, p_owner, p_term);
 end

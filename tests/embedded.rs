@@ -5,13 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gov_handoff::embedded::{Cluster, ClusterOptions, EmbeddedError, StopMode, Wanted};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::NoTls;
 
-use crate::support::{blocking, cluster, connect, fresh_database, options, private_cluster};
-
-async fn text(client: &Client, query: &str) -> String {
-    client.query_one(query, &[]).await.expect("query").get(0)
-}
+use crate::support::{blocking, cluster, connect, fresh_database, options, private_cluster, text};
 
 #[tokio::test]
 async fn the_shared_cluster_is_a_logical_source() {

@@ -9,6 +9,48 @@ mod support;
 // The private PostgreSQL itself: versions, restarts, crashes, and that nothing is left behind.
 mod embedded;
 
+// All ten kinds and the unmapped capture: the same rows through stream and poll.
+mod kinds;
+
+// Stream, poll and replay over the same rows at once: nothing twice, no mark counted twice.
+mod once;
+
+// Inactive types: captured, one finding each, drained under the same identities, never twice.
+mod types;
+
+// Our own audit rows in a source that we read never come back.
+mod audit_rows;
+
+// What stands in content columns is found in no table, log, error or stream.
+mod canary;
+
+// The program and the database agree on who a row is.
+mod identity;
+
+// Birth untouched: the sources' catalogue is as it was, and the daemon's role can write no table.
+mod untouched;
+
+// Migrations: fresh, again, dry, adopted, refused, and the way back.
+mod migrations;
+
+// Kill -9 at each step around apply and acknowledge, at random, and of the server: nothing missing, nothing twice.
+mod crash;
+
+// A million births in one transaction, long backlogs, wide rows: bounded memory; an idle slot: bounded log.
+mod bounds;
+
+// Poll mode: late commits, holes, ids by hand, prepared transactions, keys without order.
+mod late;
+
+// Wrong input and missing means: one line that says what to do, the right exit code, nothing written.
+mod refusals;
+
+// What the stream did not expect: a finding each, and nothing acknowledged away.
+mod surprises;
+
+// What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
+mod demo;
+
 // The module directions of ARCHITECTURE.md.
 mod architecture;
 

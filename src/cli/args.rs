@@ -206,10 +206,10 @@ pub struct ReplayCommand {
     #[arg(long)]
     pub source: String,
     /// A key, or a time such as 2026-11-16 or 2026-11-16T12:00:00Z
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub from: String,
     /// The same; the end of the source if not given
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub to: Option<String>,
     /// Count what is missing, and record nothing
     #[arg(long)]

@@ -4,7 +4,7 @@ mod args;
 mod audit;
 mod certificates;
 mod config;
-mod demo;
+pub mod demo;
 mod migrate;
 mod output;
 mod replay;

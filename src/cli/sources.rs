@@ -51,9 +51,12 @@ pub async fn load_defaults(config: &Config, store: &Store) -> Result<Vec<String>
     if !store.sources(&config.worker).await?.is_empty() {
         return Ok(vec![]);
     }
-    let mut names = Vec::new();
-    for definition in read(None)? {
-        store.check_source(&definition).await?;
+    let (definitions, mut names) = (read(None)?, Vec::new());
+    // All are checked before the first is written: half of them would pass for what the operator wants.
+    for definition in &definitions {
+        store.check_source(definition).await?;
+    }
+    for definition in definitions {
         store.put_source(&config.worker, &definition).await?;
         names.push(definition.name);
     }

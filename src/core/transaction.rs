@@ -6,7 +6,7 @@
 use crate::core::handoff::Source;
 use crate::core::pgoutput::{Change, Datum, Relation, Tuple};
 use crate::core::row::Row;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -61,6 +61,10 @@ pub enum Delivered {
 pub struct Relations {
     sources: HashMap<(String, String), Arc<Source>>,
     bound: HashMap<u32, Binding>,
+    /// The last description that fitted no source.
+    misfit: Option<u32>,
+    /// Tables whose changes the stream does not deliver, as they are described now.
+    left: HashSet<u32>,
 }
 
 #[derive(Debug)]
@@ -75,7 +79,14 @@ impl Relations {
     #[must_use]
     pub fn new(sources: &[Arc<Source>]) -> Self {
         let key = |s: &Source| (s.definition.schema.clone(), s.definition.table().to_owned());
-        Self { sources: sources.iter().map(|s| (key(s), Arc::clone(s))).collect(), bound: HashMap::new() }
+        let sources = sources.iter().map(|s| (key(s), Arc::clone(s))).collect();
+        Self { sources, bound: HashMap::new(), misfit: None, left: HashSet::new() }
+    }
+
+    /// Passes over the table whose description was the last surprise, until it is described anew. Whoever calls this
+    /// answers for its rows by other means. False if the surprise was another.
+    pub fn leave_to_the_tables(&mut self) -> bool {
+        self.misfit.take().map(|id| self.left.insert(id)).is_some()
     }
 
     /// Takes the next change of the stream.
@@ -84,8 +95,16 @@ impl Relations {
             Change::Relation(relation) => {
                 // What was known of the table is out of date, even if the new description is of no use.
                 self.bound.remove(&relation.id);
+                self.left.remove(&relation.id);
+                self.misfit = Some(relation.id);
                 let binding = self.bind(&relation)?;
+                self.misfit = None;
                 self.bound.insert(relation.id, binding);
+                Ok(Delivered::Nothing)
+            }
+            Change::Insert { relation, .. } | Change::Update { relation } | Change::Delete { relation }
+                if self.left.contains(&relation) =>
+            {
                 Ok(Delivered::Nothing)
             }
             Change::Insert { relation, new } => self.row(relation, &new),
@@ -93,7 +112,8 @@ impl Relations {
             Change::Delete { relation } => self.not_a_birth(relation, "delete"),
             Change::Truncate { relations } => {
                 // One finding names one table; the others of the same statement are described in its context.
-                relations.first().map_or(Ok(Delivered::Nothing), |&first| self.not_a_birth(first, "truncate"))
+                let known = relations.iter().find(|id| !self.left.contains(id));
+                known.map_or(Ok(Delivered::Nothing), |&first| self.not_a_birth(first, "truncate"))
             }
             Change::Type | Change::Origin | Change::Begin | Change::Commit | Change::Message => {
                 Ok(Delivered::Nothing)

@@ -115,14 +115,15 @@ pub struct Pass<'a> {
     pub writer: &'a Store,
     pub source: &'a Arc<Source>,
     pub batch: i32,
+    /// `certify`, unless this pass is how the source is captured.
+    pub captured_by: &'static str,
 }
 
 impl Pass<'_> {
     pub async fn run(self, proof: &mut Proof) -> Result<Outcome> {
-        let Self { shared, reader, writer, source, batch } = self;
+        let Self { shared, reader, writer, source, batch, captured_by } = self;
         let begun = Instant::now();
         let read = reader.read_frontier(&shared.lease.worker, source).await?;
-        let captured_by = if shared.once { "poll" } else { "certify" };
         let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
         let passed = match read.snapshot.lsn {
             Some(lsn) if *shared.mode.borrow() == Mode::Streaming => {
@@ -154,6 +155,7 @@ impl Pass<'_> {
         crate::intake::failpoint("frontier_before_advance");
         // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
         writer.advance_frontier(&shared.lease, source.name(), &snapshot).await?;
+        crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);
         if proof.due(shared) || shared.once {

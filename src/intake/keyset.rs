@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::{Delivery, Outcome};
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, open, patience};
+use crate::intake::{End, Shared, failpoint, open, patience};
 use crate::store::apply::Advance;
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
@@ -86,6 +86,8 @@ struct Session<'a> {
     /// Writes through the gates.
     writer: Store,
     begun: Instant,
+    /// Sources that could not be read when they were last looked at.
+    unreadable: usize,
 }
 
 async fn session(shared: &Shared) -> Result<End> {
@@ -95,8 +97,9 @@ async fn session(shared: &Shared) -> Result<End> {
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
     let writer = open(config, "gov-handoff writer").await?;
-    let mut session = Session { shared, reader, writer, begun: Instant::now() };
+    let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
     let mut turns = session.turns().await?;
+    let mut checked_at = Instant::now();
     let mut definitions = shared.definitions.subscribe();
     let mut mode = shared.mode.subscribe();
     loop {
@@ -107,6 +110,11 @@ async fn session(shared: &Shared) -> Result<End> {
             return Ok(End::Redefined);
         }
         let now = Instant::now();
+        // Somebody may have mended the table; nothing else would tell us.
+        if session.unreadable > 0 && now >= checked_at + BROKEN_PAUSE {
+            turns = session.turns().await?;
+            checked_at = Instant::now();
+        }
         for turn in turns.iter_mut().filter(|t| t.due <= now) {
             session.take_turn(turn).await?;
         }
@@ -114,7 +122,10 @@ async fn session(shared: &Shared) -> Result<End> {
         if shared.once {
             return Ok(End::Done);
         }
-        let next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        if session.unreadable > 0 {
+            next = next.min(checked_at + BROKEN_PAUSE);
+        }
         let mut stop = shared.stop.clone();
         tokio::select! {
             _ = stop.wait_for(|s| *s) => {}
@@ -132,8 +143,9 @@ async fn session(shared: &Shared) -> Result<End> {
 }
 
 impl Session<'_> {
-    /// The sources that can be read; the others leave a finding and are tried again with the next session.
-    async fn turns(&self) -> Result<Vec<Turn>> {
+    /// The sources that can be read; the others leave a finding and are tried again soon.
+    async fn turns(&mut self) -> Result<Vec<Turn>> {
+        self.unreadable = 0;
         let now = Instant::now();
         let mut turns = Vec::new();
         for source in self.writer.sources(&self.shared.config.worker).await? {
@@ -152,6 +164,7 @@ impl Session<'_> {
                     self.writer
                         .raise(&Finding { kind: "source_unreadable", key, severity: "high", detail })
                         .await?;
+                    self.unreadable += 1;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -254,7 +267,9 @@ impl Session<'_> {
             let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
             let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
+            failpoint("keyset_before_apply");
             total += self.hand_off(&mut turn.proof, rows, advance).await?;
+            failpoint("keyset_after_apply");
         }
         turn.proof.looked(self.shared);
         if depth == Depth::All {
@@ -298,6 +313,10 @@ impl Session<'_> {
             writer: &self.writer,
             source: &turn.source,
             batch,
+            captured_by: match turn.strategy {
+                Strategy::Ranges { .. } => "certify",
+                Strategy::Frontier { .. } => capture(self.shared),
+            },
         };
         pass.run(&mut turn.proof).await
     }
@@ -337,9 +356,14 @@ pub async fn let_the_stream_have_them(shared: &Shared, store: &Store, then: Opti
         None => store.current_lsn().await?,
     };
     let mut reached = shared.reached.subscribe();
-    Ok(tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then))
-        .await
-        .is_ok_and(|r| r.is_ok()))
+    let mut mode = shared.mode.subscribe();
+    tokio::select! {
+        passed = tokio::time::timeout(STREAM_GRACE, reached.wait_for(|lsn| *lsn >= then)) => {
+            Ok(passed.is_ok_and(|r| r.is_ok()))
+        }
+        // A stream that is lost brings nothing any more; waiting for it would delay the fall back.
+        _ = mode.wait_for(|mode| *mode != Mode::Streaming) => Ok(false),
+    }
 }
 
 /// How a row that this lane finds was captured.

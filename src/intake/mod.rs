@@ -90,9 +90,15 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
             _ => {}
         }
     }
+    if once {
+        // A single run that cannot read all sources says so before it begins; the daemon lives with those it can read.
+        for source in &sources {
+            store.check_source(&source.definition).await?;
+        }
+    }
     let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     while !*shutdown.borrow() {
-        let Some(lease) = seek(&config, &owner, &mut shutdown).await? else { break };
+        let Some(lease) = seek(&config, once, &owner, &mut shutdown).await? else { break };
         tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
         match lead(&config, once, lease, &mut shutdown).await {
             Ok(()) if once => return Ok(()),
@@ -115,7 +121,13 @@ fn patience(config: &Config) -> Duration {
 }
 
 /// Waits for the lease. `None`: told to stop first.
-async fn seek(config: &Config, owner: &str, shutdown: &mut watch::Receiver<bool>) -> Result<Option<Lease>> {
+async fn seek(
+    config: &Config,
+    once: bool,
+    owner: &str,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<Lease>> {
+    let begun = Instant::now();
     let mut pause = pause::Pause::up_to(config.lease_ttl / 3);
     loop {
         let attempt = async {
@@ -124,6 +136,14 @@ async fn seek(config: &Config, owner: &str, shutdown: &mut watch::Receiver<bool>
         };
         let wait = match attempt.await {
             Ok(Claim::Held(lease)) => return Ok(Some(lease)),
+            // A single run has nothing to stand by for once it is clear that the holder is alive.
+            Ok(Claim::Taken(view)) if once && begun.elapsed() > config.lease_ttl => {
+                let holder = view.owner.unwrap_or_default();
+                return Err(Error::new(
+                    Kind::Refused,
+                    format!("another instance is running ({holder}); it handles what is there"),
+                ));
+            }
             Ok(Claim::Taken(view)) => {
                 tracing::debug!(owner = view.owner, "another instance holds the lease");
                 match decide(&view, owner) {

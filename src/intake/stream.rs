@@ -11,7 +11,7 @@ use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
 use crate::core::pgoutput::decode;
 use crate::core::row::Row;
-use crate::core::transaction::{Delivered, Relations};
+use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
@@ -98,6 +98,9 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
     let admin = admin.within(SLOT_CREATION);
     admin.check_streaming().await?;
     let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
+    if slot.is_none() && config.create {
+        admin.check_slot_free(&config.slot).await?;
+    }
     if let Some(problem) = admin.publication_problem(&config.publication, sources).await? {
         let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
         if !config.create {
@@ -385,11 +388,30 @@ impl Lane<'_> {
                 let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
                 let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
                 self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
+                if self.is_past(&surprise).await? {
+                    return Ok(());
+                }
                 // Not acknowledged: the server keeps it until the definition or the publication is mended.
                 return Err(Error::new(Kind::Replication, surprise.to_string()));
             }
         }
         Ok(())
+    }
+
+    /// A slot decodes with the catalogue of the time: rows written before the definition or the publication was mended
+    /// still look as they did then, and would stop the stream for ever. Once the publication is right they are left to
+    /// the keyset lane, in whose open ranges they still are, and which is asked to look at once.
+    async fn is_past(&mut self, surprise: &Surprise) -> Result<bool> {
+        let problem = self.store.publication_problem(&self.shared.config.publication, &self.sources).await?;
+        if problem.is_some() || !self.relations.leave_to_the_tables() {
+            return Ok(false);
+        }
+        tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
+        // What the tables bring now was not missed: the stream says that it does not vouch for it.
+        let now = Instant::now();
+        self.shared.record.send_replace(StreamRecord { continuous_since: Some(now), gap_at: Some(now) });
+        self.shared.look.notify_one();
+        Ok(true)
     }
 
     /// Commits what is pending, then acknowledges. Never the other way round: the server forgets what is acknowledged.
@@ -438,6 +460,7 @@ impl Lane<'_> {
             }
             return Err(e);
         }
+        failpoint("after_confirm");
         self.durable = lsn;
         self.confirmed_at = Instant::now();
         stream.acknowledge(lsn);

@@ -204,8 +204,20 @@ impl Store {
     async fn loss(&self, created: &[String]) -> Result<Loss> {
         let governance = "event_domain = 'governance'";
         Ok(Loss {
-            signals: self.count_created(created, "event_outbox", governance).await?,
-            captured: self.count_created(created, "event_pending", governance).await?,
+            signals: self
+                .count_created(
+                    created,
+                    "event_outbox",
+                    "event_domain = 'governance' and event_subject_ref is not null",
+                )
+                .await?,
+            captured: self
+                .count_created(
+                    created,
+                    "event_pending",
+                    "event_domain = 'governance' and entity_ref is not null",
+                )
+                .await?,
             dead_letters: self.count_created(created, "iu_route_dead_letter", governance).await?,
             source_rows: self.count_created(created, "birth_registry", "true").await?
                 + self

@@ -34,6 +34,12 @@ fn unavailable(problem: impl Into<String>) -> Error {
     Error::new(Kind::Replication, problem)
 }
 
+fn no_slot(name: &str) -> Error {
+    unavailable(format!(
+        "no free replication slot for {name}: raise max_replication_slots or drop an unused slot"
+    ))
+}
+
 impl Store {
     /// Whether this session's server and role can stream at all.
     pub async fn check_streaming(&self) -> Result<()> {
@@ -76,6 +82,12 @@ impl Store {
         }))
     }
 
+    /// Refuses when the server has no slot left, so that nothing else is made in vain.
+    pub async fn check_slot_free(&self, name: &str) -> Result<()> {
+        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        if row.try_get("slot_free")? { Ok(()) } else { Err(no_slot(name)) }
+    }
+
     pub async fn create_slot(&self, name: &str) -> Result<Lsn> {
         let version: i32 = self.one(include_str!("sql/settings.sql"), &[]).await?.try_get("version")?;
         let sql = if version >= 170_000 {
@@ -84,9 +96,7 @@ impl Store {
             include_str!("sql/slot_create.sql")
         };
         let row = self.one(sql, &[&name]).await.map_err(|e| match e.code.as_deref() {
-            Some("53400") => unavailable(format!(
-                "no free replication slot for {name}: raise max_replication_slots or drop an unused slot"
-            )),
+            Some("53400") => no_slot(name),
             Some("42501") => Error::new(
                 Kind::Privilege,
                 format!("the role may not create slot {name}: it needs REPLICATION"),

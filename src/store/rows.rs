@@ -13,8 +13,9 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Portal, Transaction};
 
-/// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones.
-pub const BATCH_BYTES: usize = 8 << 20;
+/// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones: a row is held
+/// several times over while it is applied. Five thousand ordinary rows are well below it.
+pub const BATCH_BYTES: usize = 2 << 20;
 
 /// How long a scan may run before its next rows come; the server's own bound of `frontier_timeout.sql`.
 const LONGEST_SCAN: Duration = Duration::from_secs(600);

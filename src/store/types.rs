@@ -1,6 +1,6 @@
 //! Event types: registered, activated, drained.
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -14,7 +14,13 @@ pub struct EventType {
 
 impl Store {
     pub async fn event_types(&self) -> Result<Vec<EventType>> {
-        let rows = self.rows(include_str!("sql/types.sql"), &[]).await.context("reading the event types")?;
+        let rows =
+            self.rows(include_str!("sql/types.sql"), &[]).await.map_err(|e| match e.code.as_deref() {
+                Some("42P01") => {
+                    Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
+                }
+                _ => e.context("reading the event types"),
+            })?;
         rows.iter()
             .map(|row| {
                 Ok(EventType {

@@ -3,15 +3,32 @@
 //! The cluster is a static and so never dropped; its guard process clears up when this process ends. Tests
 //! that stop or reconfigure a server start a [`Cluster`] of their own instead ([`private_cluster`]).
 
+pub mod adopted;
+mod daemon;
+mod database;
+pub mod fixture;
+pub mod process;
+mod program;
+
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use gov_handoff::embedded::{Cluster, ClusterOptions};
 use tokio_postgres::{Client, NoTls};
 
-/// What tests start clusters with: no fsync, because no test cuts the power of the machine.
+pub use daemon::Daemon;
+pub use database::{TestDb, fresh_database, migrated, number, text, texts, until};
+pub use program::{cli, cli_with, done};
+
+/// What tests start clusters with: no fsync, because no test cuts the power of the machine. Slots and senders
+/// for every test that streams at the same time.
 pub fn options() -> ClusterOptions {
-    ClusterOptions { fsync: false, ..ClusterOptions::default() }
+    ClusterOptions {
+        fsync: false,
+        max_connections: 300,
+        max_wal_senders: 60,
+        max_replication_slots: 60,
+        ..ClusterOptions::default()
+    }
 }
 
 /// The shared cluster. Blocks while the first caller starts it; without a PostgreSQL the test fails.
@@ -35,23 +52,4 @@ pub async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connect");
     tokio::spawn(connection);
     client
-}
-
-/// A database of the shared cluster that no other test uses.
-pub struct TestDb {
-    pub name: String,
-    /// TCP; for the unix socket use `cluster().socket_url(&name)`.
-    pub url: String,
-    pub client: Client,
-}
-
-/// Makes a database, empty or as a copy of `template`. It goes with the cluster.
-pub async fn fresh_database(template: Option<&str>) -> TestDb {
-    static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let name = format!("test_{}", COUNTER.fetch_add(1, Ordering::Relaxed));
-    let cluster = blocking(cluster).await;
-    cluster.create_database(&name, template).await.expect("create a test database");
-    let url = cluster.url(&name);
-    let client = connect(&url).await;
-    TestDb { name, url, client }
 }

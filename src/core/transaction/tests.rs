@@ -232,3 +232,20 @@ proptest! {
         prop_assert_eq!(streamed, polled);
     }
 }
+
+#[test]
+fn a_table_left_to_the_tables_is_passed_over_until_it_is_described_anew() {
+    let mut relations = relations();
+    assert!(!relations.leave_to_the_tables(), "nothing was surprising yet");
+    assert!(relations.deliver(Change::Relation(relation("payroll", &["id"]))).is_err());
+    assert!(relations.deliver(named_after(&["id"])).is_err(), "not by itself");
+    assert!(relations.leave_to_the_tables());
+    assert_eq!(relations.deliver(named_after(&["id"])), Ok(Delivered::Nothing));
+    assert_eq!(relations.deliver(Change::Truncate { relations: vec![ID] }), Ok(Delivered::Nothing));
+    assert_eq!(
+        relations.deliver(Change::Relation(relation("pivot_definitions", &PIVOT))),
+        Ok(Delivered::Nothing)
+    );
+    assert_eq!(relations.deliver(named_after(&PIVOT)), pivot_row());
+    assert!(!relations.leave_to_the_tables());
+}

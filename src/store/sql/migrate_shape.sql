@@ -1,4 +1,5 @@
--- The columns that the gates write or read. A live table may have more; it may not have less.
+-- The columns that the gates write or read, the columns that they cannot fill, the keys that they rely on. A live table may
+-- have more of the first; it may not have less.
 select w.t, w.c, w.type, format_type(a.atttypid, null)
   from (values
     ('event_outbox', 'id', 'uuid'), ('event_outbox', 'event_domain', 'text'), ('event_outbox', 'event_type', 'text'),
@@ -32,4 +33,38 @@ select w.t, w.c, w.type, format_type(a.atttypid, null)
   ) as w (t, c, type)
   left join pg_attribute a on a.attrelid = to_regclass('public.' || w.t) and a.attname = w.c and not a.attisdropped
  where a.attname is null or format_type(a.atttypid, null) <> w.type
+union all
+select c.relname::text, a.attname::text, 'nullable or with a default, because we do not fill it', 'not null without a default'
+  from (values
+    ('event_outbox', array['id', 'event_domain', 'event_type', 'event_stream', 'event_severity', 'delivery_lane',
+        'event_subject_table', 'event_subject_ref', 'canonical_address', 'actor_ref', 'source_system',
+        'payload_classification', 'safe_payload', 'occurred_at']),
+    ('event_pending', array['id', 'event_domain', 'event_type_hint', 'entity_table', 'entity_ref', 'canonical_address',
+        'actor_ref', 'capture_payload', 'last_error']),
+    ('event_type_registry', array['event_domain', 'event_type', 'event_stream', 'active']),
+    ('queue_heartbeat', array['executor_name', 'executor_kind', 'last_tick_at', 'ticks_total', 'metadata']),
+    ('iu_route_dead_letter', array['worker_name', 'event_ref', 'event_domain', 'event_type', 'route_code',
+        'idempotency_key', 'failure_code', 'failure_detail', 'attempts', 'event_snapshot']),
+    ('system_issues', array['issue_kind', 'coalesce_key', 'severity', 'source_system', 'detail']),
+    ('dot_config', array['key', 'value']),
+    ('registry_changelog', array['entity_type', 'entity_code', 'action', 'timestamp', 'actor_ref', 'source_system'])
+  ) as f (t, filled)
+  join pg_class c on c.oid = to_regclass('public.' || f.t)
+  join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+ where a.attnotnull and not a.atthasdef and a.attidentity = '' and a.attname <> all (f.filled)
+union all
+select k.t, '(' || array_to_string(k.columns, ', ') || ')', 'unique', 'not unique'
+  from (values
+    ('event_outbox', array['event_domain', 'event_type', 'event_subject_table', 'event_subject_ref']),
+    ('event_outbox', array['id']), ('event_pending', array['id']), ('queue_heartbeat', array['executor_name']),
+    ('system_issues', array['coalesce_key'])
+  ) as k (t, columns)
+ where not exists (
+       select from pg_index i
+        where i.indrelid = to_regclass('public.' || k.t) and i.indisunique and i.indisvalid and i.indimmediate
+          and i.indexprs is null
+          and (i.indpred is null or pg_get_expr(i.indpred, i.indrelid) = '(event_subject_ref IS NOT NULL)')
+          and k.columns @> array(select a.attname::text from pg_attribute a
+                                  where a.attrelid = i.indrelid and a.attnum = any (i.indkey::int2[]))
+          and i.indnkeyatts = cardinality(k.columns))
  order by 1, 2

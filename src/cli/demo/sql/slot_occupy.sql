@@ -1,0 +1,1 @@
+select pg_create_physical_replication_slot($1)

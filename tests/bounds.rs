@@ -1,0 +1,127 @@
+//! What stays bounded: memory under huge transactions, long backlogs and wide rows; the log that an idle slot retains.
+
+use std::time::Duration;
+
+use crate::support::process::{Registry, until};
+use crate::support::{options, private_cluster};
+
+/// What the process may have resident, in MiB, at any moment.
+const MEMORY: u64 = 64;
+
+#[tokio::test]
+async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowledged_at_their_end() {
+    const BIRTHS: i64 = 1_000_000;
+    let cluster = private_cluster(options()).await;
+    let registry = Registry::on(&cluster).await;
+    // The stream alone: a keyset pass would find the rows too, and show nothing about the slot.
+    let mut daemon = registry.daemon("stream", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
+    registry.until_streaming().await;
+    registry
+        .sql(&format!(
+            "begin; insert into birth_registry (entity_code, collection_name) select 'm' || g, 'c' || g % 50
+             from generate_series(1, {BIRTHS}) g"
+        ))
+        .await;
+    let end = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    registry.sql("commit").await;
+    let past = format!(
+        "select count(*) from pg_replication_slots where slot_name = '{}' and confirmed_flush_lsn > '{end}'",
+        registry.slot()
+    );
+    let (mut parts, mut last) = (0, 0);
+    loop {
+        // The position is read before the rows are counted, so that it may be old but never early.
+        let acknowledged = registry.number(&past).await == 1;
+        let seen = registry
+            .number("select events_seen from gov_worker_cursor where source_name = 'birth_registry'")
+            .await;
+        parts += u32::from(seen > last);
+        last = seen;
+        assert!(daemon.has_ended().is_none(), "{}", daemon.log());
+        if acknowledged {
+            assert_eq!(
+                registry.number("select count(*) from verify.handoffs").await,
+                BIRTHS,
+                "acknowledged too early"
+            );
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(parts > 3, "it was applied in parts ({parts})");
+    let once = "select count(distinct event_subject_ref) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'";
+    assert_eq!(registry.number(once).await, BIRTHS);
+    assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
+}
+
+#[tokio::test]
+async fn a_long_backlog_is_polled_in_bounded_memory() {
+    let registry = Registry::new().await;
+    registry.births("b", 200_000).await;
+    let daemon = registry.daemon("poll", &[]);
+    let born = "select count(*) from verify.handoffs where event_type = 'governance.handoff.object_born'";
+    until("the backlog is handed off", async || registry.number(born).await == 200_000).await;
+    registry.until_all_handed_off().await;
+    assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
+}
+
+#[tokio::test]
+async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
+        registry.until_mode(mode).await;
+        registry
+            .sql("insert into birth_registry (entity_code, collection_name)
+                  select case when g % 2 = 0 then repeat(md5(g::text), 32768) else 'e' || g end, 'c' from generate_series(1, 40) g")
+            .await;
+        registry.until_all_handed_off().await;
+        assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 20, "{mode}");
+        assert_eq!(registry.number("select count(*) from verify.handoffs").await, 20, "{mode}");
+        println!("{mode}: {} MiB resident with megabyte rows", daemon.peak_mib());
+        assert!(daemon.peak_mib() < WIDE, "{mode}: {} MiB resident", daemon.peak_mib());
+        drop(daemon);
+        registry.drop_slots().await;
+    }
+}
+
+/// For rows of a megabyte each.
+const WIDE: u64 = 64;
+
+#[tokio::test]
+async fn an_idle_source_on_a_busy_server_retains_little_log() {
+    const MIB: i64 = 1 << 20;
+    let cluster = private_cluster(options()).await;
+    let registry = Registry::on(&cluster).await;
+    let neighbour = Registry::on(&cluster).await;
+    let daemon = registry.daemon("stream", &[]);
+    registry.until_streaming().await;
+    registry.births("b", 3).await;
+    registry.until_all_handed_off().await;
+    for other in [&registry, &neighbour] {
+        other.sql("create table busy (t text)").await;
+    }
+    let lag = |of: &str| {
+        let slot = registry.slot();
+        format!(
+            "select pg_wal_lsn_diff(pg_current_wal_lsn(), {of})::bigint from pg_replication_slots where slot_name = '{slot}'"
+        )
+    };
+    let begun = registry.text("select pg_current_wal_lsn()::text").await.expect("a position");
+    for round in 0..6 {
+        let busy = if round % 2 == 0 { &registry } else { &neighbour };
+        busy.sql("insert into busy select repeat(md5(g::text), 32) from generate_series(1, 40000) g").await;
+        // A checkpoint writes down which transactions run, without which no slot can let go of log.
+        busy.sql("checkpoint").await;
+        let bounded = async || {
+            registry.number(&lag("confirmed_flush_lsn")).await < 32 * MIB
+                && registry.number(&lag("restart_lsn")).await < 64 * MIB
+        };
+        until("the slot lets go of log that holds nothing for it", bounded).await;
+    }
+    let written = format!("select pg_wal_lsn_diff(pg_current_wal_lsn(), '{begun}')::bigint");
+    assert!(registry.number(&written).await > 200 * MIB, "the server was busy");
+    registry.births("after", 3).await;
+    registry.until_all_handed_off().await;
+    drop(daemon);
+}

@@ -1,0 +1,102 @@
+//! The demo: it ends with a verdict computed from the tables, which holds, and which can fail.
+
+use std::process::{Output, Stdio};
+
+use gov_handoff::cli::demo::verdict::Verdict;
+use tokio::process::Command;
+
+use crate::support::{TestDb, fresh_database};
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+async fn run(url: &str, arguments: &[&str]) -> Output {
+    let output = program().env("DATABASE_URL", url).args(arguments).output().await.expect("the program runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// The number behind a word of the printed verdict.
+fn told(text: &str, word: &str) -> i64 {
+    let line = text.lines().rev().find(|l| l.trim_start().starts_with(word));
+    let line = line.unwrap_or_else(|| panic!("no line begins with {word} in:\n{text}"));
+    let number = line.trim_start()[word.len()..].split_whitespace().next().unwrap_or_default();
+    number.replace(',', "").parse().unwrap_or_else(|e| panic!("{number}: {e} in:\n{text}"))
+}
+
+/// A database with three births and a change, all handed off.
+async fn handed_off() -> TestDb {
+    let db = fresh_database(None).await;
+    run(&db.url, &["migrate"]).await;
+    run(&db.url, &["types", "activate", "--all"]).await;
+    db.client
+        .batch_execute(
+            "insert into birth_registry (entity_code, collection_name, status)
+             values ('a', 'species', 'registered'), ('b', 'species', 'new'), ('c', 'species', 'new');
+             insert into registry_changelog (entity_type, entity_code, action) values ('weather', 'w', 'seen')",
+        )
+        .await
+        .expect("insert");
+    run(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    db
+}
+
+#[tokio::test]
+async fn the_demo_ends_with_nothing_missing_and_nothing_twice() {
+    let output = program().args(["demo", "--plain", "--seconds", "8"]).output().await.expect("the demo runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    assert!(told(&text, "births") > 500, "{text}");
+    assert!(told(&text, "changelog rows") > 100, "{text}");
+    for word in ["missing", "twice", "never born"] {
+        assert_eq!(told(&text, word), 0, "{text}");
+    }
+    // It showed what it promised: both paths carried rows, and the fall back said why.
+    assert!(text.contains("polling, because"), "{text}");
+    assert!(!text.contains(" 0 poll") && !text.contains(" 0 stream"), "{text}");
+}
+
+#[tokio::test]
+async fn the_demo_stops_after_the_rows_asked_for() {
+    let output = program().args(["demo", "--plain", "--rows", "1500"]).output().await.expect("the demo runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let rows = told(&text, "births") + told(&text, "changelog rows");
+    assert!((1_500..2_000).contains(&rows), "{rows} rows: {text}");
+}
+
+#[tokio::test]
+async fn the_verdict_fails_when_a_handoff_is_missing() {
+    let db = handed_off().await;
+    let whole = Verdict::of(&db.client).await.expect("a verdict");
+    assert_eq!((whole.births, whole.changes, whole.due, whole.handed_off), (3, 1, 5, 5));
+    assert_eq!((whole.exit_code(), whole.by_poll), (0, 5));
+    let gone = "delete from event_outbox where event_type like '%object_born' and safe_payload ->> 'source_key' = '2'";
+    assert_eq!(db.client.execute(gone, &[]).await.expect("delete"), 1);
+    let verdict = Verdict::of(&db.client).await.expect("a verdict");
+    assert_eq!((verdict.missing, verdict.twice, verdict.exit_code()), (1, 0, 1));
+    assert_eq!(told(&verdict.to_string(), "missing"), 1);
+    // A capture counts as much as a signal.
+    db.client.execute("delete from event_pending", &[]).await.expect("delete");
+    assert_eq!(Verdict::of(&db.client).await.expect("a verdict").missing, 2);
+}
+
+#[tokio::test]
+async fn the_verdict_fails_when_a_handoff_is_there_twice_or_its_row_was_never_born() {
+    let db = handed_off().await;
+    let copy = "insert into event_outbox (event_domain, event_type, event_stream, canonical_address, actor_ref, source_system,
+                    safe_payload)
+                select event_domain, event_type, event_stream, canonical_address, actor_ref, source_system,
+                       safe_payload || jsonb_build_object('source_key', $1::text)
+                  from event_outbox where event_type like '%object_born' and safe_payload ->> 'source_key' = '2'";
+    db.client.execute(copy, &[&"3"]).await.expect("copy");
+    let verdict = Verdict::of(&db.client).await.expect("a verdict");
+    assert_eq!((verdict.missing, verdict.twice, verdict.unborn, verdict.exit_code()), (0, 1, 0, 1));
+    db.client.execute(copy, &[&"99"]).await.expect("copy");
+    let verdict = Verdict::of(&db.client).await.expect("a verdict");
+    assert_eq!((verdict.twice, verdict.unborn, verdict.exit_code()), (1, 1, 1));
+}

@@ -1,0 +1,100 @@
+//! Every kind of handoff through both paths: the same rows, whoever brought them.
+
+use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
+use crate::support::{Daemon, TestDb, done, migrated, number, texts, until};
+
+/// Everything a signal says but for who captured it and when it was written.
+const SIGNALS_SAID: &str = "
+select jsonb_build_array(id, event_domain, event_type, event_stream, event_severity, delivery_lane, event_subject_table,
+           event_subject_ref, canonical_address, actor_ref, source_system, payload_classification,
+           safe_payload - 'captured_by', occurred_at)::text
+  from event_outbox where event_domain = 'governance' and event_stream <> 'health' order by 1";
+
+const CAPTURES_SAID: &str = "
+select jsonb_build_array(id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+           capture_payload - 'captured_by', last_error, processed_at)::text
+  from event_pending where event_type_hint <> 'governance.handoff.certified' order by 1";
+
+/// Scopes may dirty a group once more when batches fall otherwise, so generations are no part of it.
+const MARKS_SAID: &str = "
+select jsonb_build_array(group_key, dims, dirty, changes, last_occurred_at)::text from gov_candidate_group order by 1";
+
+const WHO: &str = "
+select distinct p from (select safe_payload ->> 'captured_by' as p from event_outbox where event_domain = 'governance' and event_stream <> 'health'
+                  union all select capture_payload ->> 'captured_by' from event_pending where event_type_hint <> 'governance.handoff.certified') as x order by 1";
+
+async fn handed_off(mode: &str) -> (TestDb, Daemon) {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    // It is there before the rows are: what it streams it did not find by looking.
+    let daemon = Daemon::running(
+        &db,
+        mode,
+        &[("GOV_HANDOFF_RECONCILE_INTERVAL", "300ms"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h")],
+    )
+    .await;
+    // Nor is it certifying, which finds rows as well: that comes first, and then not for an hour.
+    until(&db.client, "select count(*) = 5 from gov_worker_cursor where last_run_summary ? 'certificate'")
+        .await;
+    db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
+    let all = format!(
+        "select (select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health') >= {SIGNALS} \
+         and (select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified') >= {UNMAPPED}"
+    );
+    until(&db.client, &all).await;
+    (db, daemon)
+}
+
+#[tokio::test]
+async fn each_kind_and_the_unmapped_capture_are_the_same_rows_through_stream_and_poll() {
+    let ((polled, _first), (streamed, _second)) = tokio::join!(handed_off("poll"), handed_off("stream"));
+    for query in [SIGNALS_SAID, CAPTURES_SAID, MARKS_SAID] {
+        let (by_poll, by_stream) = (texts(&polled.client, query).await, texts(&streamed.client, query).await);
+        assert!(!by_poll.is_empty());
+        assert_eq!(by_poll, by_stream);
+    }
+    assert_eq!(texts(&polled.client, WHO).await, ["poll"]);
+    assert_eq!(texts(&streamed.client, WHO).await, ["stream"]);
+    let kinds = "select distinct safe_payload ->> 'change_kind' from event_outbox where event_domain = 'governance' and event_stream <> 'health' order by 1";
+    assert_eq!(texts(&polled.client, kinds).await, TEN);
+    for db in [&polled, &streamed] {
+        let signals = "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
+        assert_eq!(number(&db.client, signals).await, SIGNALS);
+        assert_eq!(
+            number(
+                &db.client,
+                "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
+            )
+            .await,
+            UNMAPPED
+        );
+        assert_eq!(number(&db.client, "select count(*) from iu_route_dead_letter").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_signal_has_the_names_that_other_programs_rely_on() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    let born = "
+        select jsonb_build_object('domain', event_domain, 'type', event_type, 'stream', event_stream, 'table', event_subject_table,
+                                  'address', canonical_address, 'payload', safe_payload)::text
+          from event_outbox where event_type = 'governance.handoff.object_born' and safe_payload ->> 'source_key' = '1'";
+    let born: serde_json::Value = serde_json::from_str(&texts(&db.client, born).await[0]).expect("json");
+    let expected = serde_json::json!({
+        "domain": "governance", "type": "governance.handoff.object_born", "stream": "birth", "table": "birth_registry",
+        "address": "laws:law-1",
+        "payload": {
+            "object_type": "laws", "object_ref": "laws:law-1", "canonical_address": "laws:law-1",
+            "group_key": born["payload"]["group_key"], "change_kind": "object_born", "source": "birth_registry",
+            "source_key": "1", "occurred_at": "2026-01-02T03:04:05.678901+00:00", "source_system": "importer",
+            "actor_ref": "user:huyen", "captured_by": "poll",
+        },
+    });
+    assert_eq!(born, expected);
+    let unmapped = "select capture_payload ->> 'change_kind' || ' ' || entity_table || ' ' || last_error from event_pending
+                     where event_type_hint <> 'governance.handoff.certified' and capture_payload ->> 'source_key' = '21'";
+    assert_eq!(texts(&db.client, unmapped).await, ["unmapped registry_changelog unmapped"]);
+}

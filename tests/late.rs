@@ -1,0 +1,143 @@
+//! Poll mode hands off whatever commits, in whatever order: behind the cursor, in holes, far away, prepared, and under
+//! keys that have no order at all.
+
+use gov_handoff::embedded::ClusterOptions;
+
+use crate::support::process::{Registry, done, until};
+use crate::support::{connect, options, private_cluster};
+
+#[tokio::test]
+async fn a_late_commit_behind_the_cursor_is_handed_off() {
+    let registry = Registry::new().await;
+    let late = connect(&registry.url).await;
+    let insert = "insert into birth_registry (entity_code, collection_name, status) values";
+    late.batch_execute(&format!(
+        "begin; {insert} ('late', 'c', 'registered'); savepoint s; {insert} ('later', 'c', null)"
+    ))
+    .await
+    .expect("an open transaction");
+    let _daemon = registry.daemon("poll", &[]);
+    registry.births("before", 100).await;
+    registry.until_all_handed_off().await;
+    let cursor =
+        "select last_watermark_id::bigint from gov_worker_cursor where source_name = 'birth_registry'";
+    let before = registry.number(cursor).await;
+    assert_eq!(before, 102, "the cursor is past the open ids");
+    late.batch_execute("commit").await.expect("commit");
+    registry.until_all_handed_off().await;
+    assert_eq!(
+        registry
+            .number("select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('1', '2')")
+            .await,
+        3
+    );
+    assert_eq!(registry.number(cursor).await, before, "the watermark never goes back");
+}
+
+#[tokio::test]
+async fn rolled_back_ids_go_cold_and_stay_open_and_ids_by_hand_are_found_anywhere() {
+    let registry = Registry::new().await;
+    let _daemon = registry.daemon("poll", &[]);
+    let insert = "insert into birth_registry (entity_code, collection_name) values ('gone', 'c')";
+    registry.sql(&format!("begin; {insert}; {insert}; rollback")).await;
+    registry.births("a", 5).await;
+    registry.sql(&format!("begin; {insert}; rollback")).await;
+    registry.births("b", 5).await;
+    registry.until_all_handed_off().await;
+    let cold = "select count(*) from gov_worker_gap where source_name = 'birth_registry' and not hot
+                   and int8range(lo, hi, '[]') @> any (array[1::bigint, 2, 8])";
+    until("the holes are cold", async || registry.number(cold).await >= 2).await;
+    let by_hand = "insert into birth_registry (id, entity_code, collection_name) select unnest(array[-2147483648, -5, 0, 1, 8,
+                   1000000, 2147483646, 2147483647]), 'hand', 'c'";
+    registry.sql(by_hand).await;
+    registry.until_all_handed_off().await;
+    let open =
+        "select count(*) from gov_worker_gap where source_name = 'birth_registry' and lo <= 2 and hi >= 2";
+    assert_eq!(registry.number(open).await, 1, "an id that nobody used stays open");
+    registry
+        .sql("insert into birth_registry (id, entity_code, collection_name) values (2, 'filled', 'c')")
+        .await;
+    registry.until_all_handed_off().await;
+}
+
+#[tokio::test]
+async fn a_prepared_transaction_is_handed_off_when_it_commits() {
+    let settings = vec![("max_prepared_transactions".to_owned(), "5".to_owned())];
+    let cluster = private_cluster(ClusterOptions { settings, ..options() }).await;
+    let registry = Registry::on(&cluster).await;
+    let insert = "insert into birth_registry (entity_code, collection_name) values ('prepared', 'c')";
+    registry.sql(&format!("begin; {insert}; prepare transaction 'kept'")).await;
+    registry.sql(&format!("begin; {insert}; prepare transaction 'undone'")).await;
+    for mode in ["poll", "auto"] {
+        let _daemon = registry.daemon(mode, &[]);
+        registry.births(mode, 20).await;
+        registry.until_all_handed_off().await;
+    }
+    assert_eq!(
+        registry
+            .number("select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('1', '2')")
+            .await,
+        0
+    );
+    let _daemon = registry.daemon("poll", &[]);
+    registry.sql("commit prepared 'kept'").await;
+    registry.sql("rollback prepared 'undone'").await;
+    registry.until_all_handed_off().await;
+    assert_eq!(
+        registry
+            .number("select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('1', '2')")
+            .await,
+        1
+    );
+}
+
+const UUID_SOURCE: &str = r#"
+[[source]]
+name = "things"
+id = { column = "id", type = "uuid" }
+columns = ["id", "code"]
+
+[[source.rule]]
+kind = "governance.handoff.object_born"
+object_type = "thing"
+object_ref = "thing:{code}"
+group = [["object_class", "thing"]]
+stream = "birth"
+"#;
+
+#[tokio::test]
+async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
+    let registry = Registry::new().await;
+    registry.sql("create table things (id uuid primary key default gen_random_uuid(), code text)").await;
+    let file = std::env::temp_dir().join(format!("{}.toml", registry.name));
+    std::fs::write(&file, UUID_SOURCE).expect("a sources file");
+    done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
+    let _ = std::fs::remove_file(&file);
+    let off = "select count(*) from things t where
+               (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
+                   and o.safe_payload ->> 'source_key' = t.id::text) <> 1";
+    let late = connect(&registry.url).await;
+    late.batch_execute("begin; insert into things (code) values ('late'); savepoint a; insert into things (code) values ('later');
+                        rollback to a; savepoint b; insert into things (code) values ('latest')")
+        .await
+        .expect("an open transaction");
+    let writer: i64 =
+        late.query_one("select pg_current_xact_id()::text::bigint", &[]).await.expect("its id").get(0);
+    let _daemon = registry.daemon("poll", &[]);
+    let frontier = "select coalesce(max(frontier::text::bigint), 0) from gov_worker_frontier where source_name = 'things'";
+    for round in 0..3 {
+        registry
+            .sql(&format!("insert into things (code) select 'r{round}-' || g from generate_series(1, 50) g"))
+            .await;
+        until("the others are handed off", async || registry.number(off).await == 0).await;
+    }
+    let before = registry.number(frontier).await;
+    assert!((3..=writer).contains(&before), "the frontier {before} waits for the open transaction {writer}");
+    late.batch_execute("commit").await.expect("commit");
+    until("the late ones too", async || registry.number(off).await == 0).await;
+    assert_eq!(
+        registry.number("select count(*) from verify.handoffs where event_subject_table = 'things'").await,
+        152
+    );
+    until("the frontier moves on", async || registry.number(frontier).await > before).await;
+}

@@ -1,0 +1,254 @@
+//! Wrong input and missing means: one line on stderr that says what to do, the right exit code, nothing written. Under
+//! `auto` a server that cannot stream is polled, and `status` says why.
+
+use std::path::PathBuf;
+
+use gov_handoff::embedded::ClusterOptions;
+
+use crate::support::process::{Registry, done, run};
+use crate::support::{blocking, cluster, connect, options, private_cluster};
+
+/// Everything in the tables that are ours to write, as one text.
+async fn contents(registry: &Registry) -> String {
+    let tables = "select string_agg(format('select %L || md5(coalesce(string_agg(t::text, chr(10) order by t::text), '''')) as x
+                                              from public.%I t', c.relname, c.relname), ' union all ')
+                    from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'";
+    let each = registry.text(tables).await.expect("tables");
+    let slots = registry
+        .number("select count(*) from pg_replication_slots where database = current_database()")
+        .await;
+    let publications = registry.number("select count(*) from pg_publication").await;
+    let all = registry
+        .text(&format!("select string_agg(x, ' ' order by x) from ({each}) u"))
+        .await
+        .expect("contents");
+    format!("{all} slots {slots} publications {publications}")
+}
+
+/// Runs a command that must fail with `code`, in one line that contains each of `words`.
+async fn refused(url: &str, arguments: &[&str], code: i32, words: &[&str]) {
+    let output = run(url, arguments).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{arguments:?} must say one line: {said}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?} must mention `{word}`: {said}");
+    }
+    assert!(!said.contains("hunter2"), "a secret in {said}");
+}
+
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("gov-handoff-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).expect("a file");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("utf-8")
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Commands that talk to the database, one of each sort.
+const COMMANDS: [&[&str]; 5] = [
+    &["migrate"],
+    &["run", "--once"],
+    &["status"],
+    &["sources", "apply"],
+    &["replay", "--source", "birth_registry", "--from", "1"],
+];
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_is_named_with_what_to_check() {
+    let port = blocking(cluster).await.port();
+    for command in COMMANDS {
+        refused("postgres//u:hunter2@h/d", command, 2, &["database URL", "expected postgres://"]).await;
+        refused(
+            "postgres://u:hunter2@127.0.0.1:1/d",
+            command,
+            2,
+            &["127.0.0.1:1/d", "is the server running"],
+        )
+        .await;
+        refused(
+            &format!("postgres://postgres@127.0.0.1:{port}/absent"),
+            command,
+            2,
+            &["absent", "create it"],
+        )
+        .await;
+    }
+    refused("postgres://u@no-such-host.invalid/d", &["status"], 2, &["no-such-host.invalid", "DATABASE_URL"])
+        .await;
+    refused("postgres://u@h/d?sslmode=sometimes", &["status"], 2, &["sometimes", "verify-full"]).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_without_being_repeated() {
+    let cluster = private_cluster(ClusterOptions { password: Some("right".to_owned()), ..options() }).await;
+    let url = format!("postgres://postgres:hunter2@127.0.0.1:{}/postgres", cluster.port());
+    for command in COMMANDS {
+        refused(&url, command, 2, &["password", "pg_hba.conf"]).await;
+    }
+    let nobody = format!("postgres://nobody:hunter2@127.0.0.1:{}/postgres", cluster.port());
+    refused(&nobody, &["run"], 2, &["nobody", "check user and password"]).await;
+}
+
+#[tokio::test]
+async fn a_database_that_was_not_migrated_says_so() {
+    let cluster = blocking(cluster).await;
+    cluster.create_database("unmigrated", None).await.expect("create");
+    let url = cluster.url("unmigrated");
+    for command in
+        [&["run"][..], &["status"], &["replay", "--source", "x", "--from", "1"], &["types", "list"]]
+    {
+        refused(&url, command, 2, &["gov-handoff migrate"]).await;
+    }
+    let client = connect(&url).await;
+    let tables: i64 = client
+        .query_one("select count(*) from pg_class where relnamespace = 'public'::regnamespace", &[])
+        .await
+        .expect("count")
+        .get(0);
+    assert_eq!(tables, 0);
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
+    let registry = Registry::new().await;
+    registry.births("b", 3).await;
+    registry.sql("create table keyless (a text)").await;
+    let before = contents(&registry).await;
+    let url = &registry.url;
+
+    let broken = TemporaryFile::new("broken.toml", "mode = \"auto\"\nworker = [");
+    refused(url, &["--config", broken.path(), "status"], 2, &[broken.path(), "line 2"]).await;
+    let unknown = TemporaryFile::new("unknown.toml", "mode = \"auto\"\nwal_lever = \"up\"\n");
+    refused(url, &["--config", unknown.path(), "run", "--once"], 2, &["line 2", "wal_lever"]).await;
+    let badly = TemporaryFile::new("badly.toml", "poll_interval = \"soon\"\n");
+    refused(url, &["--config", badly.path(), "status"], 2, &["poll_interval", "5s"]).await;
+    refused(url, &["--config", "absent.toml", "status"], 2, &["absent.toml"]).await;
+    refused(url, &["run", "--mode", "sideways"], 2, &["sideways", "auto, stream, poll"]).await;
+    refused(url, &["run", "--slot", "Not A Slot"], 2, &["Not A Slot", "a-z"]).await;
+    refused(url, &["replay", "--source", "nowhere", "--from", "1"], 2, &["nowhere", "birth_registry"]).await;
+    refused(url, &["replay", "--source", "birth_registry", "--from", "soon"], 2, &["soon", "integer"]).await;
+    refused(url, &["sources", "remove", "nowhere"], 1, &["nowhere"]).await;
+    refused(url, &["types", "activate", "nonsense"], 1, &["nonsense"]).await;
+    refused(url, &["migrate", "revert"], 1, &["3 source rows", "--discard"]).await;
+
+    let source = |table: &str, column: &str, kind: &str| {
+        format!(
+            "[[source]]\nname = \"{table}\"\nid = {{ column = \"id\", type = \"int4\" }}\ncolumns = [\"id\", \"{column}\"]\n\
+             [[source.rule]]\nkind = \"{kind}\"\nobject_type = \"x\"\nobject_ref = \"x:{{{column}}}\"\ngroup = [[\"scope\", \"x\"]]\n"
+        )
+    };
+    let born = "governance.handoff.object_born";
+    let good = source("birth_registry", "entity_code", born);
+    for (name, text, words) in [
+        ("torn", format!("{good}\n[[source]\n"), &["line 11"][..]),
+        (
+            "no-table",
+            format!("{good}{}", source("absent", "code", born)),
+            &["public.absent", "does not exist", "create it"],
+        ),
+        ("no-column", source("birth_registry", "entity_cod", born), &["entity_cod", "it has", "entity_code"]),
+        ("no-id", source("keyless", "a", born), &["keyless", "no column id"]),
+        ("in-rule", good.replace("x:{entity_code}", "x:{status}"), &["status"]),
+        ("key", good.replace("columns", "colums"), &["colums"]),
+        ("type", good.replace("int4", "int2"), &["int2"]),
+        (
+            "twice",
+            format!(
+                "{good}{}",
+                good.replace("name = \"birth_registry\"", "name = \"b\"\ntable = \"birth_registry\"")
+            ),
+            &["same table"],
+        ),
+    ] {
+        let file = TemporaryFile::new(&format!("{name}.sources.toml"), &text);
+        refused(url, &["sources", "apply", file.path()], 2, words).await;
+    }
+    assert_eq!(contents(&registry).await, before, "something was written");
+}
+
+#[tokio::test]
+async fn a_missing_source_table_is_refused_once_and_lived_with_by_the_daemon() {
+    let registry = Registry::new().await;
+    registry.sql("drop table pivot_definitions").await;
+    registry.births("b", 3).await;
+    refused(
+        &registry.url,
+        &["run", "--once", "--mode", "poll"],
+        2,
+        &["public.pivot_definitions", "does not exist"],
+    )
+    .await;
+    let daemon = registry.daemon("poll", &[]);
+    registry.until_all_handed_off().await;
+    registry.until_finding("source_unreadable").await;
+    drop(daemon);
+}
+
+/// `stream` refuses with `words` and writes nothing; `auto` polls, hands off, and says the same words in `status`.
+async fn cannot_stream(registry: &Registry, url: &str, words: &[&str]) {
+    registry.births("b", 10).await;
+    let before = contents(registry).await;
+    refused(url, &["run", "--mode", "stream"], 2, words).await;
+    refused(url, &["run", "--mode", "stream", "--once"], 2, words).await;
+    refused(url, &["replication", "setup"], 2, words).await;
+    assert_eq!(contents(registry).await, before, "something was written");
+    let daemon = crate::support::process::Process::daemon(url, "auto", &[]);
+    registry.until_all_handed_off().await;
+    registry.until_mode("poll").await;
+    let status = run(url, &["status", "--json"]).await;
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("json");
+    let (mode, reason) = (&status["worker"]["mode"], status["worker"]["reason"].as_str().unwrap_or_default());
+    assert_eq!(mode, "poll", "{status}");
+    for word in words {
+        assert!(reason.contains(word), "status must say `{word}`: {reason}");
+    }
+    let captured = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' not in ('poll', 'reconcile', 'certify')";
+    assert_eq!(registry.number(captured).await, 0);
+    registry.until_finding("handoff_fallback").await;
+    drop(daemon);
+    registry.births("once", 2).await;
+    done(url, &["run", "--once"]).await;
+    registry.until_all_handed_off().await;
+}
+
+#[tokio::test]
+async fn without_logical_wal_stream_is_refused_and_auto_polls() {
+    let cluster = private_cluster(ClusterOptions { wal_level: "replica".to_owned(), ..options() }).await;
+    let registry = Registry::on(&cluster).await;
+    cannot_stream(&registry, &registry.url, &["wal_level is replica", "wal_level = logical", "restart"])
+        .await;
+}
+
+#[tokio::test]
+async fn without_the_replication_attribute_stream_is_refused_and_auto_polls() {
+    let cluster = private_cluster(options()).await;
+    let registry = Registry::on(&cluster).await;
+    registry
+        .sql("create role plain login in role gov_handoff_worker;
+              grant select (id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref) on birth_registry to plain;
+              grant select on registry_changelog, pivot_definitions, governance_ruleset, event_outbox to plain")
+        .await;
+    let url = registry.url.replace("postgres://postgres@", "postgres://plain@");
+    cannot_stream(&registry, &url, &["REPLICATION", "--mode poll"]).await;
+}
+
+#[tokio::test]
+async fn without_a_free_slot_stream_is_refused_and_auto_polls() {
+    let cluster = private_cluster(ClusterOptions { max_replication_slots: 1, ..options() }).await;
+    let registry = Registry::on(&cluster).await;
+    registry.sql("select pg_create_logical_replication_slot('taken', 'pgoutput')").await;
+    cannot_stream(&registry, &registry.url, &["no free replication slot", "max_replication_slots"]).await;
+}

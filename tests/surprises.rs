@@ -1,0 +1,173 @@
+//! What the stream did not expect: each surprise leaves a finding and is never acknowledged away. Rows written before,
+//! during and after it are all handed off, by themselves or once the operator has mended the cause.
+
+use crate::support::process::{Process, Registry, done, under_writers, until};
+
+/// A stream under way, whose keyset lane looks behind it only when the mode changes.
+async fn streaming() -> (Registry, Process) {
+    let registry = Registry::new().await;
+    let daemon = registry.daemon("auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
+    registry.until_streaming().await;
+    registry.births("before", 10).await;
+    registry.until_all_handed_off().await;
+    (registry, daemon)
+}
+
+async fn finish(registry: Registry, mut daemon: Process) {
+    registry.until_stream_is_past_now().await;
+    registry.until_all_handed_off().await;
+    assert!(daemon.has_ended().is_none(), "{}", daemon.log());
+    drop(daemon);
+    registry.drop_slots().await;
+}
+
+#[tokio::test]
+async fn an_added_column_changes_nothing() {
+    let (registry, daemon) = streaming().await;
+    registry.sql("alter table birth_registry add column note text default 'n'").await;
+    registry.births("after", 10).await;
+    registry.until_all_handed_off().await;
+    let others = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' <> 'stream'";
+    assert_eq!(registry.number(others).await, 0, "all of it came by the stream");
+    assert_eq!(registry.number("select count(*) from system_issues where severity <> 'info'").await, 0);
+    finish(registry, daemon).await;
+}
+
+#[tokio::test]
+async fn a_dropped_column_stops_the_source_until_its_definition_is_changed() {
+    let (registry, daemon) = streaming().await;
+    // A published column cannot go without the publication: `cascade` takes the table out of it.
+    registry.sql("alter table birth_registry drop column source_system cascade").await;
+    registry.births("after", 10).await;
+    registry.until_finding("source_unreadable").await;
+    let sources = include_str!("../replication/sources.toml");
+    let (births, rest) =
+        sources.split_once("[[source]]\nname = \"registry_changelog\"").expect("two sources");
+    let changed =
+        births.replace(", \"source_system\"", "").replace("source_system = \"source_system\"\n", "");
+    let text = format!("{changed}[[source]]\nname = \"registry_changelog\"{rest}");
+    let file = std::env::temp_dir().join(format!("{}-changed.toml", registry.name));
+    std::fs::write(&file, text).expect("a sources file");
+    done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
+    let _ = std::fs::remove_file(&file);
+    registry.births("mended", 10).await;
+    registry.until_all_handed_off().await;
+    finish(registry, daemon).await;
+}
+
+#[tokio::test]
+async fn a_renamed_table_stops_the_stream_until_it_is_renamed_back() {
+    let (registry, daemon) = streaming().await;
+    registry.sql("alter table birth_registry rename to births_old").await;
+    let insert = "insert into births_old (entity_code, collection_name) values ('renamed', 'c')";
+    registry.sql(insert).await;
+    registry.until_finding("stream_unknown_relation").await;
+    let waiting = registry.number("select count(*) from verify.handoffs").await;
+    registry.sql(insert).await;
+    registry.sql("insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'x', 'retire')").await;
+    until("the other sources go on", async || {
+        registry.number("select count(*) from verify.handoffs").await == waiting + 2
+    })
+    .await;
+    registry.until_finding("source_unreadable").await;
+    registry.sql("alter table births_old rename to birth_registry").await;
+    registry.births("back", 10).await;
+    registry.until_all_handed_off().await;
+    finish(registry, daemon).await;
+}
+
+#[tokio::test]
+async fn a_published_truncation_leaves_a_finding_and_the_stream_goes_on() {
+    let (registry, daemon) = streaming().await;
+    registry.sql("alter publication gov_handoff set (publish = 'insert, truncate')").await;
+    let before = registry.number("select count(*) from verify.handoffs").await;
+    registry.sql("truncate birth_registry").await;
+    registry.until_finding("source_not_append_only").await;
+    registry.births("after", 9).await;
+    let all = "select count(*) from verify.handoffs";
+    until("the births after it", async || registry.number(all).await == before + 12).await;
+    let verdict = registry.verdict().await;
+    // What was handed off stays handed off, although its rows are gone.
+    assert_eq!((verdict.missing, verdict.twice, verdict.stray), (0, 0, before), "{verdict:?}");
+    drop(daemon);
+    registry.drop_slots().await;
+}
+
+#[tokio::test]
+async fn an_unknown_table_in_the_publication_is_found_and_taken_out() {
+    let (registry, daemon) = streaming().await;
+    registry.sql("create table stranger (id int primary key, secret text)").await;
+    registry.sql("alter publication gov_handoff add table stranger").await;
+    registry.sql("begin; insert into stranger values (1, 'canary-4711'); insert into birth_registry (entity_code, collection_name) values ('beside', 'c'); commit").await;
+    registry.until_finding("stream_unknown_relation").await;
+    registry.births("after", 10).await;
+    registry.until_all_handed_off().await;
+    assert!(!daemon.log().contains("canary-4711"));
+    finish(registry, daemon).await;
+}
+
+#[tokio::test]
+async fn a_publication_dropped_under_the_stream_is_found_and_made_again() {
+    let (registry, daemon) = streaming().await;
+    registry.sql("drop publication gov_handoff").await;
+    registry.births("after", 10).await;
+    registry.until_finding("handoff_fallback").await;
+    registry.births("later", 10).await;
+    registry.until_all_handed_off().await;
+    until("the publication is there again", async || {
+        registry.number("select count(*) from pg_publication where pubname = 'gov_handoff'").await == 1
+    })
+    .await;
+    registry.until_streaming().await;
+    registry.births("again", 10).await;
+    finish(registry, daemon).await;
+}
+
+#[tokio::test]
+async fn a_slot_dropped_under_the_stream_is_made_again_and_the_gap_is_closed() {
+    let (registry, daemon) = streaming().await;
+    let slot = registry.slot();
+    registry
+        .sql(&format!(
+            "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = '{slot}'"
+        ))
+        .await;
+    let drop = format!(
+        "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = '{slot}' and not active"
+    );
+    until("the slot is dropped", async || {
+        registry.births("meanwhile", 1).await;
+        registry.client.batch_execute(&drop).await.is_ok() && {
+            registry
+                .number(&format!("select count(*) from pg_replication_slots where slot_name = '{slot}'"))
+                .await
+                == 0
+        }
+    })
+    .await;
+    registry.births("after", 10).await;
+    registry.until_all_handed_off().await;
+    finish(registry, daemon).await;
+}
+
+#[tokio::test]
+async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
+    let registry = Registry::new().await;
+    registry.sql("alter table birth_registry add column extra text").await;
+    let daemon = registry.daemon("auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
+    registry.until_streaming().await;
+    let sources = include_str!("../replication/sources.toml");
+    let wider = sources.replacen("\"status\", ", "\"status\", \"extra\", ", 1);
+    let file = std::env::temp_dir().join(format!("{}-wider.toml", registry.name));
+    under_writers(&registry.url, 1, 3, async {
+        // Rows written before the publication follows the definition are decoded in their old shape.
+        for text in [wider.as_str(), sources, &wider] {
+            std::fs::write(&file, text).expect("a sources file");
+            done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
+            registry.until_stream_is_past_now().await;
+        }
+    })
+    .await;
+    let _ = std::fs::remove_file(&file);
+    finish(registry, daemon).await;
+}

@@ -1,0 +1,148 @@
+//! Register before emit: what an inactive type captures, what activation lets out, and that nothing comes twice.
+
+use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
+use crate::support::{Daemon, TestDb, done, migrated, number, texts, until};
+
+const GOVERNANCE: &str =
+    "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
+const WAITING: &str = "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified' and processed_at is null";
+
+/// Makes the poller read every row again, as if none had ever been seen.
+async fn forget_the_ranges(db: &TestDb) {
+    let forget = "delete from gov_worker_gap; delete from gov_worker_frontier;
+                  insert into gov_worker_gap (worker_name, source_name, lo, hi)
+                  select worker_name, source_name, -2147483648, 2147483647 from gov_worker_cursor
+                   where metadata #>> '{id,type}' = 'int4'";
+    db.client.batch_execute(forget).await.expect("forget");
+}
+
+#[tokio::test]
+async fn inactive_types_are_captured_with_one_finding_each_and_drained_under_the_same_identities() {
+    let db = migrated().await;
+    db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(number(&db.client, GOVERNANCE).await, 0);
+    assert_eq!(number(&db.client, WAITING).await, SIGNALS + UNMAPPED);
+    // Once more over everything: still one finding for each type, seen once.
+    forget_the_ranges(&db).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(number(&db.client, WAITING).await, SIGNALS + UNMAPPED);
+    let findings = "select replace(detail ->> 'event_type', 'governance.handoff.', '') from system_issues
+                     where issue_kind = 'handoff_unregistered_type' and resolved_at is null and occurrence_count = 1 order by 1";
+    let mut expected = TEN.to_vec();
+    expected.push("unmapped");
+    assert_eq!(texts(&db.client, findings).await, expected);
+    assert_eq!(number(&db.client, "select count(*) from system_issues").await, 11);
+
+    let captured = "select id::text from event_pending where event_type_hint <> 'governance.handoff.certified' and last_error is null order by 1";
+    let before = texts(&db.client, captured).await;
+    // Whatever scanned the groups meanwhile: letting old handoffs out is no news of them.
+    db.client
+        .batch_execute(
+            "update gov_candidate_group set dirty = false; update gov_candidate_state set dirty = false",
+        )
+        .await
+        .expect("scan");
+    done(&db.url, &["types", "activate", "--all"]).await;
+    let signals = "select id::text from event_outbox where event_domain = 'governance' and event_stream <> 'health' order by 1";
+    assert_eq!(texts(&db.client, signals).await, before);
+    let same = "select count(*) from event_outbox o join event_pending p using (id)
+                 where o.event_type = p.event_type_hint and o.event_subject_ref = p.entity_ref
+                   and o.safe_payload = p.capture_payload - 'event_stream' - 'event_severity'
+                   and o.occurred_at = (p.capture_payload ->> 'occurred_at')::timestamptz
+                   and o.event_severity is not distinct from p.capture_payload ->> 'event_severity'";
+    assert_eq!(number(&db.client, same).await, SIGNALS);
+    assert_eq!(number(&db.client, WAITING).await, UNMAPPED, "what no rule knows stays where it is");
+    let open = "select count(*) from system_issues where issue_kind = 'handoff_unregistered_type' and resolved_at is null";
+    assert_eq!(number(&db.client, open).await, 1, "only the unmapped rows are still a finding");
+    let dirty = "select (select count(*) from gov_candidate_group where dirty) + (select count(*) from gov_candidate_state where dirty)";
+    assert_eq!(number(&db.client, dirty).await, 0, "the drain marks nothing");
+
+    // Delivered again, active and then inactive: nothing is recorded, captured or marked.
+    for word in ["activate", "deactivate"] {
+        done(&db.url, &["types", word, "--all"]).await;
+        for source in ["birth_registry", "registry_changelog", "pivot_definitions", "governance_ruleset"] {
+            done(&db.url, &["replay", "--source", source, "--from", "-2147483648"]).await;
+        }
+        forget_the_ranges(&db).await;
+        // A daemon, not `--once`: it delivers without asking first what is missing.
+        let mut daemon = Daemon::running(&db, "poll", &[]).await;
+        until(&db.client, "select not exists (select from gov_worker_gap where hi - lo = 4294967295)").await;
+        assert_eq!(daemon.sigterm(), 0);
+        assert_eq!(texts(&db.client, signals).await, before, "{word}");
+        assert_eq!(
+            number(
+                &db.client,
+                "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
+            )
+            .await,
+            SIGNALS + UNMAPPED,
+            "{word}"
+        );
+        assert_eq!(number(&db.client, WAITING).await, UNMAPPED, "{word}");
+        assert_eq!(number(&db.client, dirty).await, 0, "{word}: a group that was scanned clean stays clean");
+        assert_eq!(number(&db.client, open).await, 1, "{word}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_outbox_is_not_captured_when_its_type_is_taken_out_of_service() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(number(&db.client, GOVERNANCE).await, SIGNALS);
+    db.client.batch_execute("update gov_candidate_group set dirty = false").await.expect("scan");
+    done(&db.url, &["types", "deactivate", "--all"]).await;
+    forget_the_ranges(&db).await;
+    let mut daemon = Daemon::running(&db, "poll", &[]).await;
+    until(&db.client, "select not exists (select from gov_worker_gap where hi - lo = 4294967295)").await;
+    // A new birth is captured; what was emitted stays as it is.
+    db.client
+        .batch_execute(
+            "insert into birth_registry (id, entity_code, collection_name) values (100, 'new', 'fresh')",
+        )
+        .await
+        .expect("a birth");
+    until(&db.client, &format!("select count(*) > {UNMAPPED} from event_pending where event_type_hint <> 'governance.handoff.certified'")).await;
+    assert_eq!(daemon.sigterm(), 0);
+    assert_eq!(
+        number(
+            &db.client,
+            "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
+        )
+        .await,
+        UNMAPPED + 1
+    );
+    assert_eq!(number(&db.client, GOVERNANCE).await, SIGNALS);
+    let dirty = "select dims ->> 'object_class' from gov_candidate_group where dirty";
+    assert_eq!(texts(&db.client, dirty).await, ["fresh"]);
+}
+
+#[tokio::test]
+async fn a_daemon_that_streams_drains_what_an_activation_lets_out() {
+    let db = migrated().await;
+    let daemon = Daemon::running(&db, "stream", &[("GOV_HANDOFF_LEASE_TTL", "1s")]).await;
+    db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
+    until(
+        &db.client,
+        &format!(
+            "select count(*) = {} from event_pending where event_type_hint <> 'governance.handoff.certified'",
+            SIGNALS + UNMAPPED
+        ),
+    )
+    .await;
+    // As an operator's SQL would: without the command, which drains by itself.
+    let activate = "select gov_type_set_active('governance.handoff.object_born', true)";
+    db.client.query_one(activate, &[]).await.expect("activate");
+    until(&db.client, "select count(*) = 5 from event_outbox where event_domain = 'governance' and event_stream <> 'health'").await;
+    until(
+        &db.client,
+        &format!(
+            "select count(*) = {} from event_pending where event_type_hint <> 'governance.handoff.certified' and processed_at is null",
+            SIGNALS + UNMAPPED - 5
+        ),
+    )
+    .await;
+    drop(daemon);
+}
