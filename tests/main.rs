@@ -53,3 +53,6 @@ mod demo;
 
 // The module directions of ARCHITECTURE.md.
 mod architecture;
+
+// No loss and no duplicate while daemon, slot, server and network fail: seeded writers, seeded faults, a set comparison.
+mod hostile;

@@ -44,6 +44,12 @@ impl Proof {
         self.certified_at.is_none_or(|at| at.elapsed() >= pause)
     }
 
+    /// Due for so long, in a session that began at `begun`, that it goes before the reading of rows.
+    pub fn overdue(&self, shared: &Shared, begun: Instant) -> bool {
+        let pause = shared.config.certify_interval.max(self.cost * DUTY);
+        self.certified_at.unwrap_or(begun).elapsed() >= pause * 2
+    }
+
     /// A pass over this source has ended: what is found missing from now on was not there then.
     pub fn looked(&mut self, _: &Shared) {
         self.looked_at = Some(Instant::now());

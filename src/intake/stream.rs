@@ -15,7 +15,7 @@ use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, StreamRecord, failpoint, named};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named, open};
 use crate::source::stream::{Event, Gate, Stream};
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
@@ -37,6 +37,11 @@ const STALLED: Duration = Duration::from_secs(20);
 /// How long the last acknowledgement may take to go out.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// How long making a slot may take; longer, and it is found made, or being made, by the next attempt.
+const SLOT_CREATION: Duration = Duration::from_secs(60);
+/// A stream that lasted this long was no false start: the next attempt comes soon.
+const LASTED: Duration = Duration::from_secs(5);
+
 /// Keeps a stream open and tells the mode machine how it fares.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
     let mut pause = Pause::up_to(shared.config.stream_retry);
@@ -53,7 +58,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             // What there is can be had from the tables; with `stream` asked for, its absence was reported before.
             return Ok(());
         }
-        if begun.elapsed() > Duration::from_secs(30) {
+        if begun.elapsed() > LASTED {
             pause.reset();
         }
         let mut stop = shared.stop.clone();
@@ -80,7 +85,7 @@ async fn fault(shared: &Shared, error: &Error) {
         severity: "warning",
         detail: json!({ "slot": shared.config.slot, "reason": reason }),
     };
-    let raised = async { connect::open(&shared.config.target, "gov-handoff").await?.raise(&finding).await };
+    let raised = async { open(&shared.config, "gov-handoff").await?.raise(&finding).await };
     if let Err(e) = raised.await {
         tracing::debug!(error = %e, "the finding could not be raised");
     }
@@ -90,6 +95,8 @@ async fn fault(shared: &Shared, error: &Error) {
 /// whether the slot is new.
 pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, bool)> {
     let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+    // Making a slot waits for every transaction that runs, which is no sign of a dead server.
+    let admin = admin.within(SLOT_CREATION);
     admin.check_streaming().await?;
     let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
     if slot.is_none() && config.create {
@@ -138,7 +145,7 @@ fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
 
 async fn session(shared: &Shared) -> Result<End> {
     let config = &shared.config;
-    let store = connect::open(&config.target, "gov-handoff stream writer").await?;
+    let store = open(config, "gov-handoff stream writer").await?;
     let sources = store.sources(&config.worker).await?;
     let definitions = shared.definitions.subscribe();
     if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {

@@ -7,8 +7,8 @@ pub mod adopted;
 mod daemon;
 mod database;
 pub mod fixture;
-mod program;
 pub mod process;
+mod program;
 
 use std::sync::OnceLock;
 
