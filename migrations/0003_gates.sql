@@ -614,7 +614,9 @@ begin
     on conflict (worker_name, source_name) do update
         set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, certified_at = clock_timestamp()
         -- A frontier of this server never goes back: the rows between were looked at under the later one.
-        where f.system_identifier <> p_system or f.frontier < p_frontier;
+        -- One that no transaction has reached yet was never a snapshot's, and must not stand in the way for ever.
+        where f.system_identifier <> p_system or f.frontier < p_frontier
+           or f.frontier > pg_snapshot_xmax(pg_current_snapshot());
     perform gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;

@@ -32,6 +32,7 @@ pub struct Layer {
     pub reconcile_interval: Option<String>,
     pub certify_interval: Option<String>,
     pub wal_budget_mb: Option<u64>,
+    pub rejoin_after: Option<String>,
     pub poll_interval: Option<String>,
     pub read_timeout: Option<String>,
     pub stream_retry: Option<String>,
@@ -61,6 +62,8 @@ pub struct Config {
     pub certify_interval: Duration,
     /// Before our slot retains more log than this it is given up.
     pub wal_budget: u64,
+    /// How long we poll after the slot was given up, before one is taken again.
+    pub rejoin_after: Duration,
     /// The longest pause of an idle poller.
     pub poll_interval: Duration,
     pub read_timeout: Duration,
@@ -125,6 +128,7 @@ impl Config {
             reconcile_interval: span("reconcile_interval", &layer.reconcile_interval, "5s")?,
             certify_interval: span("certify_interval", &layer.certify_interval, "1m")?,
             wal_budget: layer.wal_budget_mb.unwrap_or(4_096).saturating_mul(1 << 20),
+            rejoin_after: span("rejoin_after", &layer.rejoin_after, "60s")?,
             poll_interval: span("poll_interval", &layer.poll_interval, "250ms")?,
             read_timeout: span("read_timeout", &layer.read_timeout, "5s")?,
             stream_retry: span("stream_retry", &layer.stream_retry, "30s")?,
@@ -162,6 +166,7 @@ impl Config {
             ("reconcile_interval", ms(self.reconcile_interval)),
             ("certify_interval", ms(self.certify_interval)),
             ("wal_budget_mb", (self.wal_budget >> 20).to_string()),
+            ("rejoin_after", ms(self.rejoin_after)),
             ("poll_interval", ms(self.poll_interval)),
             ("read_timeout", ms(self.read_timeout)),
             ("stream_retry", ms(self.stream_retry)),
@@ -191,6 +196,7 @@ impl Layer {
             wal_budget_mb: get("WAL_BUDGET_MB")
                 .map(|v| parse_word("GOV_HANDOFF_WAL_BUDGET_MB", &v))
                 .transpose()?,
+            rejoin_after: get("REJOIN_AFTER"),
             poll_interval: get("POLL_INTERVAL"),
             read_timeout: get("READ_TIMEOUT"),
             stream_retry: get("STREAM_RETRY"),
@@ -214,6 +220,7 @@ impl Layer {
             reconcile_interval: self.reconcile_interval.or(below.reconcile_interval),
             certify_interval: self.certify_interval.or(below.certify_interval),
             wal_budget_mb: self.wal_budget_mb.or(below.wal_budget_mb),
+            rejoin_after: self.rejoin_after.or(below.rejoin_after),
             poll_interval: self.poll_interval.or(below.poll_interval),
             read_timeout: self.read_timeout.or(below.read_timeout),
             stream_retry: self.stream_retry.or(below.stream_retry),

@@ -56,3 +56,12 @@ mod architecture;
 
 // No loss and no duplicate while daemon, slot, server and network fail: seeded writers, seeded faults, a set comparison.
 mod hostile;
+
+// The proof of no loss: audits, certificates, frontiers, retention, conservation.
+mod proof;
+
+// The mode machine: whatever takes the stream away, it comes back by itself and nothing is missed.
+mod modes;
+
+// `selftest`: it passes, leaves nothing behind however it ends, and can fail.
+mod selftest;

@@ -111,6 +111,10 @@ pub enum Command {
         #[arg(long)]
         before: String,
     },
+    /// Play the hostile cases in your own database, on shadow tables that are removed afterwards
+    ///
+    /// Exit codes: 0 all passed or were skipped, 1 a case failed, 2 could not run.
+    Selftest(SelftestCommand),
     /// Create, drop or print the publication and the slot
     Replication {
         #[command(subcommand)]
@@ -234,6 +238,18 @@ pub struct AuditCommand {
     pub since: Option<String>,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SelftestCommand {
+    #[arg(long)]
+    pub json: bool,
+    /// Leave the shadow tables and what was captured in place, to look at
+    #[arg(long)]
+    pub keep: bool,
+    /// How long a case may take to come right, in seconds
+    #[arg(long, default_value_t = 20)]
+    pub patience: u64,
 }
 
 #[derive(Subcommand)]

@@ -10,6 +10,7 @@ mod output;
 mod replay;
 mod replication;
 mod run;
+mod selftest;
 mod sources;
 mod status;
 mod types;
@@ -62,6 +63,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,
         Command::Retire { before } => certificates::retire(&config, &before).await,
+        Command::Selftest(command) => selftest::run(&config, &arguments.settings, command).await,
         Command::Config { json } => config::run(&config, json),
         Command::Demo(_) | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }

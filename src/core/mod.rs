@@ -2,6 +2,7 @@
 
 pub mod certificate;
 pub mod coalesce;
+pub mod conservation;
 pub mod continuity;
 pub mod definition;
 pub mod frontier;

@@ -4,7 +4,8 @@
 //! snapshot's xmin, so the next pass, which selects everything not older than that, will see it. Visible rows are handed
 //! off before the frontier moves. Keys, clocks and the stream do not enter the argument, so it holds whatever they did.
 
-use crate::core::certificate::{Certificate, Digest};
+use crate::core::certificate::{Certificate, Digest, REHEARSAL};
+use crate::core::conservation::Conservation;
 use crate::core::handoff::Source;
 use crate::core::mode::Mode;
 use crate::core::repair::{Circumstances, Reason, explain};
@@ -27,6 +28,8 @@ use std::time::{Duration, Instant};
 const QUIET_HISTORY: Duration = Duration::from_secs(3600);
 /// A pass may cost this share of the time between passes, so that a huge table is not scanned back to back.
 const DUTY: u32 = 20;
+/// The rows are counted once in so many certificates: a count costs about as much as the pass itself.
+const COUNT_EVERY: u32 = 10;
 
 /// What is known about one source's completeness, and what was repaired since the last certificate.
 #[derive(Default)]
@@ -35,6 +38,9 @@ pub struct Proof {
     certified_at: Option<Instant>,
     history_at: Option<Instant>,
     cost: Duration,
+    counted_at: Option<Instant>,
+    /// The last count that did not come out, so that it is raised once.
+    uneven: Option<Conservation>,
     repaired: BTreeMap<Reason, u64>,
 }
 
@@ -48,6 +54,35 @@ impl Proof {
     pub fn overdue(&self, shared: &Shared, begun: Instant) -> bool {
         let pause = shared.config.certify_interval.max(self.cost * DUTY);
         self.certified_at.unwrap_or(begun).elapsed() >= pause * 2
+    }
+
+    fn count_is_due(&self, shared: &Shared) -> bool {
+        let pause = shared.config.certify_interval * COUNT_EVERY;
+        !shared.once && self.counted_at.is_none_or(|at| at.elapsed() >= pause)
+    }
+
+    /// A source whose rows vanish, or come again under the same ids, is a finding: the latter are absorbed.
+    async fn conserve(&mut self, store: &Store, source: &Source, found: Conservation) -> Result<()> {
+        self.counted_at = Some(Instant::now());
+        let key = format!("source_not_conserved:{}", source.name());
+        if found.holds() {
+            self.uneven = None;
+            store.resolve(&key, "every id that was handed off has its row").await?;
+        } else if self.uneven.replace(found) != Some(found) {
+            tracing::warn!(
+                source = source.name(),
+                handed_off = found.handed_off,
+                rows = found.rows,
+                "rows that were handed off are gone"
+            );
+            let detail = json!({
+                "source": source.name(), "handed_off": found.handed_off, "rows": found.rows,
+                "highest_handed_off": found.highest_handed_off, "highest": found.highest,
+                "meaning": "rows were deleted or their ids will come again; a row under an id that was handed off is absorbed",
+            });
+            store.raise(&Finding { kind: "source_not_conserved", key, severity: "warning", detail }).await?;
+        }
+        Ok(())
     }
 
     /// A pass over this source has ended: what is found missing from now on was not there then.
@@ -145,12 +180,20 @@ impl Pass<'_> {
                 delivery.missing(rows.into_iter().map(|row| (Arc::clone(source), row)).collect()).await?;
             digest.merge(missing.digest);
             recorded += missing.recorded;
-            proof.explain(shared, writer, &missing.rows, passed).await?;
+            // What a poll finds is new, not repaired.
+            if captured_by != "poll" {
+                proof.explain(shared, writer, &missing.rows, passed).await?;
+            }
             let mut outcome = delivery.deliver(missing.rows, Advance::Nothing).await?;
             outcome.seen = seen;
             total += outcome;
         }
         let (snapshot, full) = (read.snapshot.clone(), read.full);
+        let counted = if proof.count_is_due(shared) {
+            read.conservation(&shared.lease.worker, source).await?
+        } else {
+            None
+        };
         read.close().await?;
         crate::intake::failpoint("frontier_before_advance");
         // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
@@ -158,10 +201,15 @@ impl Pass<'_> {
         crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);
+        if let Some(found) = counted {
+            proof.conserve(writer, source, found).await?;
+        }
         if proof.due(shared) || shared.once {
             let certificate = certificate(source, &snapshot, full, &total, recorded, digest, proof);
             let news = certificate.rows_checked > 0 || certificate.repaired_total() > 0;
-            let history = news || proof.history_at.is_none_or(|at| at.elapsed() > QUIET_HISTORY);
+            // A rehearsal certifies nothing that anybody should rely on.
+            let history = shared.config.worker != REHEARSAL
+                && (news || proof.history_at.is_none_or(|at| at.elapsed() > QUIET_HISTORY));
             writer.put_certificate(&shared.lease, &shared.config.worker, &certificate, history).await?;
             proof.certified_at = Some(Instant::now());
             proof.repaired.clear();

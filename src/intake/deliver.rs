@@ -10,8 +10,9 @@ use crate::intake::failpoint;
 use crate::store::Store;
 use crate::store::apply::{Advance, CursorStep};
 use crate::store::lease::Lease;
+use crate::store::proof::Expected;
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -103,13 +104,39 @@ impl Delivery<'_> {
             ids.extend_from_slice(&own);
             of_row.push((own, refused));
         }
-        let unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        if !unrecorded.is_empty() {
+            unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
+        }
         let seen = rows.len();
         let lacking =
             |(ids, refused): &(Vec<Uuid>, bool)| *refused || ids.iter().any(|id| unrecorded.contains(id));
         let rows: Vec<_> =
             rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
         Ok(Missing { recorded: seen - rows.len(), rows, digest })
+    }
+
+    /// Those of `unrecorded` that retention did not take and no dead letter stands for: a full comparison would otherwise
+    /// emit what was retired. Asked only about what seems missing, so that it costs nothing where nothing is.
+    async fn unaccounted(
+        &self,
+        rows: &[(Arc<Source>, Row)],
+        of_row: &[(Vec<Uuid>, bool)],
+        unrecorded: &HashSet<Uuid>,
+    ) -> Result<HashSet<Uuid>> {
+        let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
+        for ((source, row), (ids, _)) in rows.iter().zip(of_row) {
+            let number = source.watermark(row).and_then(|w| w.key.as_int());
+            for id in ids.iter().filter(|id| unrecorded.contains(*id)) {
+                let expected = Expected { id: *id, key: source.key(row).to_owned(), number };
+                by_source.entry(source.name()).or_default().push(expected);
+            }
+        }
+        let mut nowhere = HashSet::new();
+        for (source, expected) in by_source {
+            nowhere.extend(self.store.unaccounted(source, &expected).await?);
+        }
+        Ok(nowhere)
     }
 
     /// [`missing`](Self::missing), then [`deliver`](Self::deliver).

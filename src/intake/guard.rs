@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 /// The slot goes when it retains this share of its budget: between two looks it may still grow.
 const GIVE_UP_AT: f64 = 0.8;
-/// How long we poll before a slot is taken again.
-const REJOIN_AFTER: Duration = Duration::from_secs(60);
 /// How often the publication is compared with the sources: a stream over a narrowed one is silent about what it leaves
 /// out, and so is, from PostgreSQL 18 on, one over a publication that is gone.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(1);
@@ -66,7 +64,7 @@ impl SlotGuard {
             budget = config.wal_budget,
             "the slot retains too much log, giving it up"
         );
-        shared.rejoin_at.send_replace(Some(Instant::now() + REJOIN_AFTER));
+        shared.rejoin_at.send_replace(Some(Instant::now() + config.rejoin_after));
         shared.objection.send_replace(Some(format!(
             "the slot retained {bytes} bytes of its budget of {}",
             config.wal_budget

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     Step {
         version: 1,
         name: "substrate",
@@ -44,6 +44,12 @@ const STEPS: [Step; 5] = [
         name: "proof",
         up: include_str!("../../migrations/0005_proof.sql"),
         down: Some(include_str!("../../migrations/0005_proof.down.sql")),
+    },
+    Step {
+        version: 6,
+        name: "selftest",
+        up: include_str!("../../migrations/0006_selftest.sql"),
+        down: Some(include_str!("../../migrations/0006_selftest.down.sql")),
     },
 ];
 

@@ -1,5 +1,6 @@
 //! Reading source rows: by open ranges, by frontier, by a stretch of keys. Typed, bounded, never OFFSET.
 
+use crate::core::conservation::Conservation;
 use crate::core::gap::Range;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
@@ -258,6 +259,32 @@ impl FrontierRead<'_> {
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
         let rows = answered(patience, self.transaction.query_portal(&self.portal, limit)).await?;
         rows.iter().map(|row| text_row(row, 0)).collect()
+    }
+
+    /// Whether every id that was handed off still has its row, in the same snapshot.
+    pub async fn conservation(&self, worker: &str, source: &Source) -> Result<Option<Conservation>> {
+        let definition = &source.definition;
+        let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
+        let sql = quote::fill(
+            include_str!("sql/conservation.sql"),
+            &[
+                ("table", &quote::table(definition)),
+                ("id", &quote::identifier(&definition.id.column)),
+                ("id_type", definition.id.id_type.sql_name()),
+            ],
+        );
+        let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &lowest, &highest];
+        let row = self
+            .transaction
+            .query_one(&sql, &params)
+            .await
+            .context(format!("counting the rows of {}", source.name()))?;
+        Ok(Some(Conservation {
+            handed_off: row.try_get("handed_off")?,
+            rows: row.try_get("rows")?,
+            highest_handed_off: row.try_get("highest_handed_off")?,
+            highest: row.try_get("highest")?,
+        }))
     }
 
     pub async fn close(self) -> Result<()> {

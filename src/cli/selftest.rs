@@ -1,0 +1,132 @@
+//! `selftest`: the hostile cases, played on shadow tables in the operator's own database by the real daemon.
+//!
+//! Production is left alone: the shadow tables have a schema of their own, the sources another worker, slot and
+//! publication; their kind is registered nowhere and no producer is trusted, so everything is captured and nothing is
+//! emitted or marked. All of it is removed afterwards, also when a case fails or the operator interrupts.
+
+mod cases;
+mod child;
+mod stage;
+mod verdict;
+
+use crate::cli::args::{SelftestCommand, Settings};
+use crate::cli::output;
+use crate::config::Config;
+use crate::core::certificate::REHEARSAL;
+use crate::error::{Error, Kind, Result};
+use crate::store::connect;
+use cases::{Case, Scene};
+use child::Recipe;
+use serde_json::json;
+use stage::Means;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use verdict::Verdict;
+
+/// How long the daemon may take to get where it is wanted, beside what a case is given.
+const START: Duration = Duration::from_secs(20);
+
+/// One verdict.
+#[derive(serde::Serialize)]
+struct Played {
+    mode: &'static str,
+    case: &'static str,
+    #[serde(flatten)]
+    verdict: Verdict,
+    ms: u128,
+}
+
+pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand) -> Result<ExitCode> {
+    let config = rehearsal(config);
+    let store = connect::open(&config.target, "gov-handoff selftest").await?;
+    let means = stage::check(&store).await?;
+    let patience = Duration::from_secs(command.patience);
+    let mut played = Vec::new();
+    let outcome = {
+        let all = play_all(&config, settings, &means, patience, &mut played, command.json);
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            outcome = all => outcome,
+            _ = interrupt.recv() => Err(interrupted()),
+            _ = terminate.recv() => Err(interrupted()),
+        }
+    };
+    // Whatever happened; the daemon is gone with the scene that was dropped.
+    let struck = stage::strike(&config, &store, command.keep).await;
+    outcome?;
+    struck.map_err(|e| e.context("removing the shadow tables"))?;
+    let failed = played.iter().any(|p| matches!(p.verdict, Verdict::Failed(_)));
+    if command.json {
+        output::json(&json!({ "passed": !failed, "cases": played }))?;
+    } else if command.keep {
+        output::line(format_args!("kept: schema {}, and what was captured", stage::SCHEMA));
+    }
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn interrupted() -> Error {
+    Error::new(Kind::Config, "interrupted; the shadow tables are removed")
+}
+
+/// The same settings under another worker's names.
+fn rehearsal(config: &Config) -> Config {
+    let mut config = config.clone();
+    let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
+    let database: String = config.replication.database().to_lowercase().chars().map(safe).collect();
+    config.worker = REHEARSAL.to_owned();
+    config.publication = REHEARSAL.to_owned();
+    config.slot = format!("{REHEARSAL}_{database}").chars().take(63).collect();
+    config
+}
+
+async fn play_all(
+    config: &Config,
+    settings: &Settings,
+    means: &Means,
+    patience: Duration,
+    played: &mut Vec<Played>,
+    quiet: bool,
+) -> Result<()> {
+    for mode in ["poll", "auto"] {
+        let store = connect::open(&config.target, "gov-handoff selftest").await?;
+        let admin = connect::open(&config.replication, "gov-handoff selftest").await?;
+        let mut refused = if mode == "auto" { admin.check_streaming().await.err() } else { None };
+        stage::set(config, &store).await?;
+        let recipe = Recipe { config, settings, mode };
+        let mut daemon = recipe.start()?;
+        if refused.is_none() {
+            let wanted = if mode == "poll" { "poll" } else { "stream" };
+            match daemon.captures(&store, wanted, START.max(patience)).await {
+                Err(e) if mode == "auto" && e.kind == Kind::Replication => refused = Some(e),
+                outcome => outcome?,
+            }
+        }
+        let other = connect::open(&config.target, "gov-handoff selftest writer").await?;
+        let mut scene = Scene { recipe, means, store: &store, other, daemon, patience };
+        for case in Case::ALL {
+            let begun = Instant::now();
+            let verdict = match &refused {
+                Some(e) => Verdict::Skipped(e.to_string()),
+                None => scene.play(case).await.map_err(|e| e.context(case.name()))?,
+            };
+            let result = Played { mode, case: case.name(), verdict, ms: begun.elapsed().as_millis() };
+            if !quiet {
+                show(&result);
+            }
+            played.push(result);
+        }
+        scene.daemon.kill().await;
+    }
+    Ok(())
+}
+
+fn show(played: &Played) {
+    let (word, detail) = match &played.verdict {
+        Verdict::Passed => ("passed", format!("{} ms", played.ms)),
+        Verdict::Failed(detail) => ("FAILED", detail.clone()),
+        Verdict::Skipped(detail) => ("skipped:", detail.clone()),
+    };
+    output::line(format_args!("{:<5} {:<24} {word} {detail}", played.mode, played.case));
+}

@@ -1,0 +1,1 @@
+select public.gov_selftest_clean()

@@ -1,0 +1,1 @@
+commit prepared 'gov_handoff_selftest'

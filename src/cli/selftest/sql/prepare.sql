@@ -1,0 +1,1 @@
+prepare transaction 'gov_handoff_selftest'

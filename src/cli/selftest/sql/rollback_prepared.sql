@@ -1,0 +1,1 @@
+rollback prepared 'gov_handoff_selftest'

@@ -1,0 +1,13 @@
+begin;
+savepoint kept;
+insert into gov_handoff_selftest.births (label) values ('{label}');
+insert into gov_handoff_selftest.objects (label) values ('{label}');
+release savepoint kept;
+savepoint given_up;
+insert into gov_handoff_selftest.births (label) values ('{label}');
+insert into gov_handoff_selftest.objects (label) values ('{label}');
+rollback to savepoint given_up;
+savepoint last;
+insert into gov_handoff_selftest.births (label) values ('{label}');
+insert into gov_handoff_selftest.objects (label) values ('{label}');
+release savepoint last;

@@ -1,0 +1,1 @@
+vacuum gov_handoff_selftest.births

@@ -1,0 +1,315 @@
+//! The mode machine: whatever takes the stream away, the daemon polls, comes back by itself, and misses nothing.
+
+use std::time::Duration;
+
+use gov_handoff::embedded::{ClusterOptions, StopMode};
+use tokio_postgres::Client;
+
+use crate::support::{
+    Daemon, TestDb, blocking, cli, connect, done, migrated, number, options, private_cluster, text, until,
+};
+
+const QUICK: [(&str, &str); 4] = [
+    ("GOV_HANDOFF_STREAM_RETRY", "500ms"),
+    ("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms"),
+    ("GOV_HANDOFF_CERTIFY_INTERVAL", "1s"),
+    ("GOV_HANDOFF_LEASE_TTL", "2s"),
+];
+
+async fn sql(client: &Client, statement: &str) {
+    client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
+}
+
+async fn birth(client: &Client) {
+    sql(client, "insert into birth_registry (entity_code, collection_name) select 'x', 'laws' from generate_series(1, 3); \
+                 insert into registry_changelog (entity_type, entity_code, action) values ('law', 'x', 'register')").await;
+}
+
+/// Every row once, told by the tables and not by our counters.
+async fn all_handed_off(client: &Client) {
+    until(client, "select not exists (select from birth_registry b where not exists (select from event_pending p \
+                   where p.entity_table = 'birth_registry' and p.capture_payload ->> 'source_key' = b.id::text)) \
+                   and not exists (select from registry_changelog c where c.source_system is distinct from 'gov-handoff' \
+                   and not exists (select from event_pending p where p.entity_table = 'registry_changelog' \
+                   and p.capture_payload ->> 'source_key' = c.id::text))").await;
+    let twice = "select count(*) from (select from event_pending where entity_ref is not null \
+                 group by entity_table, entity_ref, event_type_hint having count(*) > 1) d";
+    assert_eq!(number(client, twice).await, 0);
+}
+
+/// Seen at all: open, or resolved by the stream's return.
+async fn found(client: &Client, key: &str) {
+    until(client, &format!("select exists (select from system_issues where coalesce_key = '{key}')")).await;
+}
+
+async fn restarted(db: &TestDb, before: &str, reason: &str) {
+    let mut daemon = Daemon::running(db, "auto", &QUICK).await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+    daemon.sigterm();
+    birth(&db.client).await;
+    sql(&db.client, &before.replace("{slot}", &db.slot())).await;
+    let _daemon = Daemon::running(db, "auto", &QUICK).await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+    found(&db.client, &format!("slot_lost:{}", db.slot())).await;
+    let why =
+        text(&db.client, "select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'")
+            .await;
+    assert!(why.contains(reason), "{why}");
+    // The reconciler closed the gap; the stream is not blamed for what nobody promised.
+    assert_eq!(
+        number(&db.client, "select count(*) from system_issues where issue_kind = 'handoff_missed'").await,
+        0
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_slot_is_made_again() {
+    let db = migrated().await;
+    let daemon = Daemon::running(&db, "auto", &QUICK).await;
+    for _ in 0..3 {
+        birth(&db.client).await;
+        let drop = "do $$ begin perform pg_terminate_backend(active_pid, 5000) from pg_replication_slots \
+                    where slot_name = '{slot}' and active_pid is not null; \
+                    perform pg_drop_replication_slot('{slot}'); end $$";
+        // The daemon may hold it again before it is dropped; then once more.
+        while db.client.batch_execute(&drop.replace("{slot}", &db.slot())).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        birth(&db.client).await;
+        found(&db.client, &format!("handoff_fallback:{}", db.slot())).await;
+        daemon.captures(&db.url, "stream").await;
+        birth(&db.client).await;
+        all_handed_off(&db.client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_advanced_by_somebody_else_is_a_gap_and_no_loss() {
+    let db = migrated().await;
+    let advance = "do $$ begin perform pg_replication_slot_advance('{slot}', pg_current_wal_lsn()); end $$";
+    restarted(&db, advance, "ahead of what we have").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_restored_from_a_backup_is_a_gap_and_no_loss() {
+    let db = migrated().await;
+    restarted(&db, "update gov_stream_position set system_identifier = '1'", "another server").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_timeline_is_a_gap_and_no_loss() {
+    let db = migrated().await;
+    restarted(&db, "update gov_stream_position set timeline = 99", "another timeline").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_another_process_took_is_polled_around_until_it_is_free() {
+    let db = migrated().await;
+    let mut first = Daemon::running(&db, "auto", &QUICK).await;
+    first.sigterm();
+    let done_by =
+        crate::support::cli_with(&db.url, &["sources", "apply"], &[("GOV_HANDOFF_WORKER", "gov_other")])
+            .await;
+    assert_eq!(done_by.code, 0, "{}", done_by.err);
+    let other = [&QUICK[..], &[("GOV_HANDOFF_WORKER", "gov_other")]].concat();
+    let mut thief = Daemon::start(&db.url, &["--mode", "stream"], &other);
+    until(&db.client, &format!("select active from pg_replication_slots where slot_name = '{}'", db.slot()))
+        .await;
+    let ours = Daemon::start(&db.url, &["--mode", "auto"], &QUICK);
+    ours.captures(&db.url, "poll").await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+    let status = cli(&db.url, &["status"]).await.out;
+    assert!(status.contains("is held by the server's process"), "{status}");
+    thief.sigterm();
+    ours.captures(&db.url, "stream").await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publication_that_is_dropped_or_narrowed_is_mended() {
+    let db = migrated().await;
+    let daemon = Daemon::running(&db, "auto", &QUICK).await;
+    birth(&db.client).await;
+    for harm in
+        ["alter publication gov_handoff drop table registry_changelog", "drop publication gov_handoff"]
+    {
+        sql(&db.client, harm).await;
+        birth(&db.client).await;
+        until(&db.client, "select count(*) = (select count(*) from gov_worker_cursor) from pg_publication_tables where pubname = 'gov_handoff'")
+            .await;
+        daemon.captures(&db.url, "stream").await;
+        birth(&db.client).await;
+        all_handed_off(&db.client).await;
+    }
+    found(&db.client, &format!("handoff_fallback:{}", db.slot())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_loses_replication_is_polled_around_until_it_has_it_again() {
+    let db = migrated().await;
+    let role = format!("repl_{}", db.name);
+    sql(&db.client, &format!("create role {role} login replication in role gov_handoff_worker")).await;
+    done(&db.url, &["replication", "setup"]).await;
+    let url = db.url_as(&role);
+    let environment = [&QUICK[..], &[("GOV_HANDOFF_REPLICATION_URL", url.as_str())]].concat();
+    let daemon = Daemon::start(&db.url, &["--mode", "auto"], &environment);
+    daemon.captures(&db.url, "stream").await;
+    birth(&db.client).await;
+    let end = format!(
+        "alter role {role} noreplication; do $$ begin perform pg_terminate_backend(active_pid) \
+                       from pg_replication_slots where slot_name = '{}' and active_pid is not null; end $$",
+        db.slot()
+    );
+    sql(&db.client, &end).await;
+    daemon.captures(&db.url, "poll").await;
+    until(
+        &db.client,
+        "select metadata ->> 'mode_reason' like '%no REPLICATION attribute%' from queue_heartbeat \
+                       where executor_name = 'gov_handoff_intake'",
+    )
+    .await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+    sql(&db.client, &format!("alter role {role} replication")).await;
+    daemon.captures(&db.url, "stream").await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_stream_did_not_bring_is_handed_off_and_reported() {
+    let db = migrated().await;
+    let _daemon = Daemon::running(&db, "auto", &QUICK).await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+    // Two passes have looked, so that the stream vouches for what comes now.
+    until(
+        &db.client,
+        "select count(*) = (select count(*) from gov_worker_cursor) from gov_worker_frontier where certified_at > now() - interval '1 minute'",
+    )
+    .await;
+    // The filter hides rows from the stream, in a way that the publication's shape does not show.
+    let columns = text(
+        &db.client,
+        "select string_agg(quote_ident(c), ', ') from pg_publication_tables t, unnest(t.attnames) c \
+                                    where t.pubname = 'gov_handoff' and t.tablename = 'registry_changelog'",
+    )
+    .await;
+    sql(
+        &db.client,
+        &format!(
+            "begin; alter publication gov_handoff drop table registry_changelog; \
+        alter publication gov_handoff add table registry_changelog ({columns}) \
+        where (source_system is distinct from 'gov-handoff' and entity_code <> 'hidden'); commit"
+        ),
+    )
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    sql(&db.client, "insert into registry_changelog (entity_type, entity_code, action) values ('law', 'hidden', 'register')").await;
+    all_handed_off(&db.client).await;
+    found(&db.client, "handoff_missed:registry_changelog").await;
+    assert_eq!(
+        number(
+            &db.client,
+            "select count(*) from system_issues where coalesce_key = 'handoff_missed:birth_registry'"
+        )
+        .await,
+        0
+    );
+    until(&db.client, "select exists (select from event_pending where event_type_hint = 'governance.handoff.certified' \
+                       and entity_table = 'registry_changelog' and capture_payload #>> '{repaired,missed_by_stream}' = '1')").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarts_and_a_slot_whose_log_is_gone_are_survived() {
+    let settings = vec![
+        ("max_slot_wal_keep_size".to_owned(), "32MB".to_owned()),
+        ("min_wal_size".to_owned(), "32MB".to_owned()),
+        ("max_wal_size".to_owned(), "64MB".to_owned()),
+    ];
+    let cluster = std::sync::Arc::new(private_cluster(ClusterOptions { settings, ..options() }).await);
+    cluster.create_database("lost", None).await.expect("a database");
+    let url = cluster.url("lost");
+    done(&url, &["migrate"]).await;
+    let mut daemon = Daemon::start(&url, &["--mode", "auto"], &QUICK);
+    daemon.captures(&url, "stream").await;
+    birth(&connect(&url).await).await;
+    for mode in [StopMode::Fast, StopMode::Immediate] {
+        let server = std::sync::Arc::clone(&cluster);
+        blocking(move || server.stop(mode)).await.expect("stop");
+        let server = std::sync::Arc::clone(&cluster);
+        blocking(move || server.start_again()).await.expect("start");
+        let client = connect(&url).await;
+        birth(&client).await;
+        daemon.captures(&url, "stream").await;
+        until(&client, "select active from pg_replication_slots where slot_name = 'gov_handoff_lost'").await;
+        birth(&client).await;
+        all_handed_off(&client).await;
+    }
+    daemon.sigterm();
+    let client = connect(&url).await;
+    birth(&client).await;
+    for _ in 0..60 {
+        sql(&client, "select pg_logical_emit_message(true, 'fill', repeat('x', 4000000))").await;
+    }
+    sql(&client, "select pg_switch_wal(); checkpoint").await;
+    until(
+        &client,
+        "select wal_status = 'lost' from pg_replication_slots where slot_name = 'gov_handoff_lost'",
+    )
+    .await;
+    let again = Daemon::start(&url, &["--mode", "auto"], &QUICK);
+    again.captures(&url, "stream").await;
+    birth(&client).await;
+    all_handed_off(&client).await;
+    found(&client, "slot_lost:gov_handoff_lost").await;
+    until(
+        &client,
+        "select wal_status <> 'lost' from pg_replication_slots where slot_name = 'gov_handoff_lost'",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_slot_gives_itself_up_before_its_budget_is_spent() {
+    const BUDGET: i64 = 64 << 20;
+    let cluster = private_cluster(options()).await;
+    cluster.create_database("budget", None).await.expect("a database");
+    let url = cluster.url("budget");
+    done(&url, &["migrate"]).await;
+    let client = connect(&url).await;
+    let environment =
+        [&QUICK[..], &[("GOV_HANDOFF_WAL_BUDGET_MB", "64"), ("GOV_HANDOFF_REJOIN_AFTER", "3s")]].concat();
+    let daemon = Daemon::start(&url, &["--mode", "auto"], &environment);
+    daemon.captures(&url, "stream").await;
+    let held = connect(&url).await;
+    sql(&held, "begin; insert into birth_registry (entity_code, collection_name) values ('held', 'laws')")
+        .await;
+    let slot = "select coalesce((select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint \
+                from pg_replication_slots where slot_name = 'gov_handoff_budget'), 0)";
+    let mut most = 0;
+    let gone = "select exists (select from system_issues where coalesce_key = 'slot_budget_exceeded:gov_handoff_budget') \
+                and not exists (select from pg_replication_slots where slot_name = 'gov_handoff_budget')";
+    loop {
+        sql(&client, "select pg_logical_emit_message(true, 'fill', repeat('x', 1000000))").await;
+        most = most.max(number(&client, slot).await);
+        if client.query_one(gone, &[]).await.expect("a query").get::<_, bool>(0) {
+            break;
+        }
+        assert!(most < BUDGET, "the slot retained {most} bytes");
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert!(most > BUDGET / 2, "it gave up at {most} bytes already");
+    daemon.captures(&url, "poll").await;
+    birth(&client).await;
+    until(&client, "select count(*) >= 3 from event_pending where entity_table = 'birth_registry'").await;
+    sql(&held, "commit").await;
+    all_handed_off(&client).await;
+    daemon.captures(&url, "stream").await;
+    birth(&client).await;
+    all_handed_off(&client).await;
+}

@@ -1,0 +1,381 @@
+//! The proof of no loss: audits, certificates, frontiers, retention, conservation, against a real server.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::Duration;
+
+use gov_handoff::embedded::ClusterOptions;
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::support::{
+    Daemon, cli, connect, done, migrated, number, options, private_cluster, text, texts, until,
+};
+
+/// A source whose keys have no ranges, so that every pass is a frontier pass.
+const THINGS: &str = r#"
+[[source]]
+name = "things"
+id = { column = "id", type = "uuid" }
+order = { column = "born_at", type = "timestamptz" }
+columns = ["id", "code", "born_at"]
+
+[[source.rule]]
+kind = "governance.handoff.object_born"
+object_type = "thing"
+object_ref = "thing:{code}"
+group = [["object_class", "thing"]]
+"#;
+
+const TAKEN: &str = "select max(last_run_summary #>> '{certificate,taken_at}') from gov_worker_cursor \
+                     where source_name = 'birth_registry'";
+const SIGNALS: &str = "event_domain = 'governance' and event_subject_ref is not null";
+
+async fn sql(client: &Client, statement: &str) {
+    client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
+}
+
+async fn add_things(url: &str) {
+    let client = connect(url).await;
+    let table = "create table things (id uuid primary key default gen_random_uuid(), code text not null, \
+                 born_at timestamptz default now())";
+    sql(&client, table).await;
+    let file = std::env::temp_dir().join(format!("things-{}.toml", uuid::Uuid::new_v4().simple()));
+    std::fs::write(&file, THINGS).expect("a source file");
+    done(url, &["sources", "apply", &file.display().to_string()]).await;
+    let _ = std::fs::remove_file(file);
+}
+
+fn births(n: u32) -> String {
+    format!(
+        "insert into birth_registry (entity_code, collection_name, status) \
+         select 'b' || i, 'laws', case when i % 3 = 0 then 'registered' end from generate_series(1, {n}) i"
+    )
+}
+
+async fn once(url: &str) {
+    done(url, &["run", "--once", "--mode", "poll"]).await;
+}
+
+fn json(out: &str) -> Value {
+    serde_json::from_str(out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+/// What an audit says of one source.
+fn of<'a>(report: &'a Value, source: &str) -> &'a Value {
+    let sources = report["sources"].as_array().expect("sources");
+    &sources.iter().find(|s| s["source"] == source).expect("the source")["audit"]
+}
+
+fn keys(list: &Value) -> BTreeSet<String> {
+    list.as_array().expect("a list").iter().filter_map(|k| k.as_str().map(str::to_owned)).collect()
+}
+
+async fn latest(url: &str, source: &str) -> Value {
+    let report = json(&done(url, &["certificates", "--json"]).await);
+    let found = report["latest"].as_array().expect("latest").iter().find(|c| c["source"] == source).cloned();
+    found.unwrap_or_else(|| panic!("no certificate of {source}: {report}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_names_restores_and_then_finds_nothing() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    sql(&db.client, &births(3_000)).await;
+    sql(
+        &db.client,
+        "insert into registry_changelog (entity_type, entity_code, action) \
+                     select 'law', 'c' || i, 'register' from generate_series(1, 600) i",
+    )
+    .await;
+    once(&db.url).await;
+    let all = format!("select id::text from event_outbox where {SIGNALS} order by id");
+    let before = texts(&db.client, &all).await;
+    // A registered law in the changelog is also a change of policy.
+    assert_eq!(before.len(), 3_000 + 1_000 + 2 * 600);
+    let removed = "with gone as (delete from event_outbox where id in (select id from event_outbox \
+                   where event_domain = 'governance' and event_subject_ref is not null order by random() limit 52) \
+                   returning safe_payload) \
+                   select distinct safe_payload ->> 'source' || ' ' || (safe_payload ->> 'source_key') from gone";
+    let removed: BTreeSet<String> = texts(&db.client, removed).await.into_iter().collect();
+    let named = |report: &Value| -> BTreeSet<String> {
+        ["birth_registry", "registry_changelog"]
+            .iter()
+            .flat_map(|s| keys(&of(report, s)["missing_keys"]).into_iter().map(move |k| format!("{s} {k}")))
+            .collect()
+    };
+
+    let checked = cli(&db.url, &["audit", "--full", "--check", "--json"]).await;
+    assert_eq!(checked.code, 1, "{}", checked.err);
+    assert_eq!(named(&json(&checked.out)), removed);
+    assert_eq!(texts(&db.client, &all).await.len(), before.len() - 52, "a check repairs nothing");
+
+    let repaired = cli(&db.url, &["audit", "--full", "--json"]).await;
+    assert_eq!(repaired.code, 1, "{}", repaired.err);
+    assert_eq!(named(&json(&repaired.out)), removed);
+    assert_eq!(texts(&db.client, &all).await, before, "the same signals under the same ids");
+
+    for arguments in [&["audit", "--full"][..], &["audit"], &["audit", "--full", "--check"]] {
+        let clean = cli(&db.url, arguments).await;
+        assert_eq!(clean.code, 0, "{arguments:?}: {}{}", clean.out, clean.err);
+    }
+
+    sql(&db.client, "drop index event_outbox_subject_once; insert into event_outbox (event_domain, event_type, \
+        event_stream, event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system, safe_payload) \
+        select event_domain, event_type, event_stream, event_subject_table, event_subject_ref, canonical_address, \
+        actor_ref, source_system, safe_payload from event_outbox \
+        where safe_payload ->> 'source' = 'birth_registry' and safe_payload ->> 'source_key' = '1'; \
+        delete from registry_changelog where id in (7, 9)").await;
+    let wrong = cli(&db.url, &["audit", "--full", "--check", "--json"]).await;
+    assert_eq!(wrong.code, 1, "{}", wrong.err);
+    let report = json(&wrong.out);
+    assert_eq!(of(&report, "birth_registry")["doubled"], 1, "{report}");
+    assert_eq!(of(&report, "birth_registry")["missing"], 0);
+    assert_eq!(
+        keys(&of(&report, "registry_changelog")["orphan_keys"]),
+        BTreeSet::from(["7".into(), "9".into()])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_transaction_delays_the_frontier_and_nobody_else() {
+    let settings = vec![("max_prepared_transactions".to_owned(), "10".to_owned())];
+    let cluster = private_cluster(ClusterOptions { settings, ..options() }).await;
+    cluster.create_database("open", None).await.expect("a database");
+    let url = cluster.url("open");
+    done(&url, &["migrate"]).await;
+    let client = connect(&url).await;
+    let daemon = Daemon::start(&url, &["--mode", "poll"], &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]);
+    daemon.captures(&url, "poll").await;
+    for prepare in [false, true] {
+        let held = connect(&url).await;
+        sql(
+            &held,
+            "begin; insert into birth_registry (entity_code, collection_name) values ('late', 'laws')",
+        )
+        .await;
+        let xid = text(&held, "select pg_current_xact_id()::text").await;
+        let key = text(&held, "select max(id)::text from birth_registry").await;
+        let pid = text(&held, "select pg_backend_pid()::text").await;
+        if prepare {
+            sql(&held, "prepare transaction 'forgotten'").await;
+        }
+        sql(&client, "insert into birth_registry (entity_code, collection_name) values ('other', 'laws')")
+            .await;
+        let other = text(&client, "select max(id)::text from birth_registry").await;
+        let captured = |key: &str| {
+            format!(
+                "select exists (select from event_pending where entity_table = 'birth_registry' \
+                     and capture_payload ->> 'source_key' = '{key}')"
+            )
+        };
+        until(&client, &captured(&other)).await;
+        // Passes go on, and the frontier comes up to the open transaction and stays there.
+        let at = format!(
+            "select count(*) = 1 and max(frontier::text) = '{xid}' from gov_worker_frontier \
+                          where source_name = 'birth_registry'"
+        );
+        until(&client, &at).await;
+        let status_of = |condition: &str| format!("select ({condition})::text");
+        // Certificates are still taken meanwhile, so passes go on; two more of them leave the frontier where it is.
+        for _ in 0..2 {
+            let last = text(&client, TAKEN).await;
+            until(&client, &format!("select ({TAKEN}) > '{last}'")).await;
+        }
+        assert_eq!(text(&client, &status_of(&at)).await, "true");
+        assert_eq!(text(&client, &status_of(&captured(&key))).await, "false");
+        let status = cli(&url, &["status"]).await.out;
+        let who = if prepare { "prepared transaction 'forgotten'".to_owned() } else { format!("pid {pid}") };
+        assert!(status.contains(&format!("frontier  held back by {who}")), "{status}");
+        sql(&held, if prepare { "commit prepared 'forgotten'" } else { "commit" }).await;
+        until(&client, &captured(&key)).await;
+        until(&client, &format!("select bool_and(frontier::text::bigint > {xid}) from gov_worker_frontier"))
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_retention_took_is_never_emitted_again() {
+    let db = migrated().await;
+    add_things(&db.url).await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    sql(&db.client, &births(2_500)).await;
+    sql(&db.client, "insert into things (code) select 't' || i from generate_series(1, 300) i").await;
+    let signals = format!("select count(*) from event_outbox where {SIGNALS}");
+    let certified = |since: &str| {
+        format!(
+            "select count(*) = 2 from gov_worker_cursor where source_name in ('birth_registry', 'things') \
+                 and worker_name = 'gov_handoff_intake' \
+                 and (last_run_summary #>> '{{certificate,taken_at}}')::timestamptz > '{since}' \
+                 and (last_run_summary #>> '{{certificate,full}}')::boolean"
+        )
+    };
+    once(&db.url).await;
+    assert_eq!(number(&db.client, &signals).await, 2_500 + 833 + 300);
+    // Certified by an audit: what was proven may go.
+    assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
+    let out = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    assert!(out.contains("3,633 certified signals retired"), "{out}");
+    assert_eq!(number(&db.client, &signals).await, 0);
+
+    for arguments in [&["audit"][..], &["audit", "--full", "--check"], &["audit", "--full"]] {
+        let ran = cli(&db.url, arguments).await;
+        assert_eq!(ran.code, 0, "{arguments:?}: {}{}", ran.out, ran.err);
+        assert_eq!(number(&db.client, &signals).await, 0, "{arguments:?}");
+    }
+    for mode in ["poll", "auto"] {
+        // As on the first run: no frontier, so every row is compared.
+        sql(&db.client, "delete from gov_worker_frontier").await;
+        let now = text(&db.client, "select clock_timestamp()::text").await;
+        let mut daemon = Daemon::running(&db, mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]).await;
+        until(&db.client, &certified(&now)).await;
+        assert_eq!(number(&db.client, &signals).await, 0, "{mode}");
+        sql(&db.client, "insert into things (code) values ('after')").await;
+        until(&db.client, &format!("select exists (select from event_outbox where {SIGNALS})")).await;
+        daemon.sigterm();
+        sql(&db.client, "delete from event_outbox where event_domain = 'governance'; delete from things where code = 'after'").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_that_is_killed_anywhere_counts_every_row_once() {
+    const ROWS: u64 = 43_210;
+    const PROGRESS: &str = "select coalesce((select (last_run_summary #>> '{audit,chunks}')::bigint from gov_worker_cursor \
+                            where worker_name = 'gov_periodic_full_audit'), 0)";
+    let db = migrated().await;
+    sql(&db.client, &births(u32::try_from(ROWS).expect("small"))).await;
+    once(&db.url).await;
+    let start = || {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
+        command
+            .args(["audit", "--full", "--json", "--source", "birth_registry"])
+            .env("DATABASE_URL", &db.url);
+        command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts")
+    };
+    let mut last = -1;
+    for round in 0..6 {
+        let mut child = start();
+        // Each time after at least one more chunk, and some way into the next.
+        while number(&db.client, PROGRESS).await <= last {
+            assert!(child.try_wait().expect("wait").is_none(), "it ended before it was killed");
+        }
+        tokio::time::sleep(Duration::from_millis(7 * round)).await;
+        child.kill().await.expect("kill");
+        last = number(&db.client, PROGRESS).await;
+        // As after the lease has run out.
+        sql(
+            &db.client,
+            "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'",
+        )
+        .await;
+    }
+    assert!(last > 0 && last < 9, "it was killed before its first chunk or after its last: {last}");
+    let output = start().wait_with_output().await.expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let report = json(&String::from_utf8_lossy(&output.stdout));
+    let audit = of(&report, "birth_registry");
+    assert_eq!(audit["rows"], ROWS, "{audit}");
+    assert_eq!(audit["chunks"], ROWS.div_ceil(5_000), "{audit}");
+    assert_eq!(audit["missing"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_kept_and_their_digests_compare() {
+    let (one, two) = (migrated().await, migrated().await);
+    for db in [&one, &two] {
+        sql(&db.client, &births(100)).await;
+        once(&db.url).await;
+        assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
+    }
+    let digest = |c: &Value| c["digest"].as_str().expect("a digest").to_owned();
+    let first = latest(&one.url, "birth_registry").await;
+    assert_eq!(first["rows_checked"], 100, "{first}");
+    assert_eq!(digest(&first), digest(&latest(&two.url, "birth_registry").await));
+    let captured = "select count(*) from event_pending where event_type_hint = 'governance.handoff.certified' \
+                    and processed_at is null and entity_table = 'birth_registry'";
+    assert_eq!(number(&one.client, captured).await, 1, "the type is inactive, so the history is captured");
+
+    done(&one.url, &["types", "activate", "certified"]).await;
+    sql(&one.client, &births(1)).await;
+    once(&one.url).await;
+    assert_eq!(cli(&one.url, &["audit", "--full"]).await.code, 0);
+    assert_ne!(digest(&latest(&one.url, "birth_registry").await), digest(&first));
+    let emitted = "select count(*) from event_outbox where event_type = 'governance.handoff.certified' \
+                   and event_subject_table = 'birth_registry'";
+    assert_eq!(number(&one.client, emitted).await, 2, "drained and new");
+    let report = json(&done(&one.url, &["certificates", "--json"]).await);
+    let history = report["history"].as_array().expect("history").iter();
+    assert_eq!(history.filter(|c| c["source"] == "birth_registry").count(), 2, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frontier_that_cannot_be_trusted_is_answered_with_a_full_comparison() {
+    let db = migrated().await;
+    add_things(&db.url).await;
+    let mut rows = 0;
+    let steps = [
+        ("select 1", true, "the first run"),
+        ("select 1", false, "a good frontier"),
+        ("update gov_worker_frontier set system_identifier = '1'", true, "another server"),
+        ("select 1", false, "and the new one is kept"),
+        ("update gov_worker_frontier set frontier = '4000000000'", true, "a frontier in the future"),
+        ("select 1", false, "which does not stay in the way"),
+        ("update gov_worker_frontier set frontier = '2'", true, "a frontier that was never a snapshot's"),
+        ("vacuum full things", false, "a rewritten table keeps its xmin"),
+        ("select 1", false, "and goes on"),
+    ];
+    for (before, full, why) in steps {
+        sql(&db.client, "insert into things (code) select 't' || i from generate_series(1, 10) i").await;
+        rows += 10;
+        sql(&db.client, before).await;
+        once(&db.url).await;
+        let certificate = latest(&db.url, "things").await;
+        assert_eq!(certificate["full"], full, "{why}: {certificate}");
+        let captured =
+            "select count(*) from event_pending where entity_table = 'things' and entity_ref is not null";
+        assert_eq!(number(&db.client, captured).await, rows, "{why}");
+    }
+    let missing = "select count(*) from things t where not exists (select from event_pending p \
+                   where p.entity_table = 'things' and p.capture_payload ->> 'source_key' = t.id::text)";
+    assert_eq!(number(&db.client, missing).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_vanish_or_come_again_are_a_finding() {
+    let db = migrated().await;
+    sql(&db.client, &births(10)).await;
+    let _daemon = Daemon::running(&db, "poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")]).await;
+    let captured =
+        "select count(*) from event_pending where entity_table = 'birth_registry' and entity_ref is not null";
+    until(&db.client, &format!("select ({captured}) = 13")).await;
+    let open = |rows: i64, highest: i64| {
+        format!(
+            "select exists (select from system_issues where coalesce_key = 'source_not_conserved:birth_registry' \
+                 and resolved_at is null and severity = 'warning' and detail ->> 'handed_off' = '10' \
+                 and detail ->> 'rows' = '{rows}' and detail ->> 'highest' = '{highest}')"
+        )
+    };
+    let resolved = "select exists (select from system_issues where coalesce_key = 'source_not_conserved:birth_registry' \
+                    and resolved_at is not null)";
+    sql(&db.client, "delete from birth_registry where id = 5").await;
+    until(&db.client, &open(9, 10)).await;
+    // The id comes again: the same identity, so it is absorbed, and the count is whole.
+    sql(
+        &db.client,
+        "insert into birth_registry (id, entity_code, collection_name) values (5, 'again', 'laws')",
+    )
+    .await;
+    until(&db.client, resolved).await;
+    sql(&db.client, "truncate birth_registry restart identity").await;
+    sql(&db.client, &births(3)).await;
+    until(&db.client, &open(3, 3)).await;
+    assert_eq!(number(&db.client, captured).await, 13, "ids that were handed off are absorbed");
+    sql(
+        &db.client,
+        "insert into birth_registry (id, entity_code, collection_name) values (11, 'new', 'laws')",
+    )
+    .await;
+    until(&db.client, &format!("select ({captured}) = 14")).await;
+    let status = cli(&db.url, &["status"]).await.out;
+    assert!(status.contains("source_not_conserved:birth_registry"), "{status}");
+}
