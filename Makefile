@@ -3,7 +3,9 @@
 # Arguments of the demo, as in: make demo DEMO_ARGS="--rows 100000"
 DEMO_ARGS ?=
 
-.PHONY: demo test lint bench pg clean
+# Arguments of the hostile suite: HOSTILE_SEEDS=1,2 (or x10), HOSTILE_SECONDS, HOSTILE_MODES=poll,stream,auto, HOSTILE_PG=16
+
+.PHONY: demo test hostile lint bench pg clean
 
 demo: pg
 	cargo build --release
@@ -11,6 +13,9 @@ demo: pg
 
 test: pg
 	cargo test --lib --bins --tests
+
+hostile: pg
+	HOSTILE=1 cargo test --test it hostile -- --nocapture --test-threads 1
 
 lint:
 	cargo fmt --check

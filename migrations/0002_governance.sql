@@ -19,6 +19,9 @@ create table public.gov_worker_cursor (
     primary key (worker_name, source_name),
     constraint gov_worker_cursor_phase_known check (phase in ('seeding', 'reconciling', 'incremental'))
 );
+-- The definition is large, the rest is rewritten by every batch: kept out of line it is neither copied nor logged each time.
+alter table public.gov_worker_cursor set (toast_tuple_target = 128, fillfactor = 70);
+alter table public.gov_worker_cursor alter column metadata set storage external;
 comment on table public.gov_worker_cursor is 'one row per worker and source; metadata is the source definition, the truth at run time';
 
 -- Ids of a source that were never seen. The range that reaches the end of the type is the tail; every other one is a hole.

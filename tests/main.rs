@@ -54,6 +54,9 @@ mod demo;
 // The module directions of ARCHITECTURE.md.
 mod architecture;
 
+// No loss and no duplicate while daemon, slot, server and network fail: seeded writers, seeded faults, a set comparison.
+mod hostile;
+
 // The proof of no loss: audits, certificates, frontiers, retention, conservation.
 mod proof;
 

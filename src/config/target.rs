@@ -28,6 +28,9 @@ pub struct Target {
 /// A server that does not answer within this is treated as absent; the caller backs off and tries again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What was sent and not acknowledged by the peer's machine for this long ends the connection.
+const UNHEARD: Duration = Duration::from_secs(15);
+
 impl Target {
     pub fn parse(url: Option<&str>, env: &HashMap<String, String>) -> Result<Self> {
         let var = |name: &str| env.get(name).filter(|v| !v.is_empty());
@@ -85,7 +88,9 @@ impl Target {
             Tls::Prefer => SslMode::Prefer,
             Tls::Require | Tls::VerifyFull => SslMode::Require,
         });
-        pg.connect_timeout(CONNECT_TIMEOUT).keepalives(true).keepalives_idle(Duration::from_secs(30));
+        pg.connect_timeout(CONNECT_TIMEOUT).keepalives(true).keepalives_idle(Duration::from_secs(15));
+        // A peer that the network lost: noticed within a lease, whether we wait for it or it for us.
+        pg.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3).tcp_user_timeout(UNHEARD);
         Ok(Self { pg, tls, root_cert: root.map(PathBuf::from) })
     }
 

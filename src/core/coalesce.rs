@@ -3,6 +3,7 @@
 use crate::core::definition::Grain;
 use crate::core::handoff::{Handoff, Standing};
 use crate::core::time::PgInstant;
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 
 /// One group that a batch dirties.
@@ -15,46 +16,51 @@ pub struct GroupMark {
 }
 
 /// What one apply is given.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch<H = Handoff> {
     /// Sorted by identity, each once. The order keeps two writers of the same rows from deadlocking.
-    pub signals: Vec<Handoff>,
+    pub signals: Vec<H>,
     /// `Some(true)` for the one signal that stands for its object, `Some(false)` for earlier ones of the same object,
     /// `None` for a signal that marks no object.
     pub stands_for_object: Vec<Option<bool>>,
     pub groups: BTreeMap<String, GroupMark>,
 }
 
-/// Folds handoffs into a batch. Folding a batch's own signals again gives the same batch.
+impl<H> Default for Batch<H> {
+    fn default() -> Self {
+        Self { signals: Vec::new(), stands_for_object: Vec::new(), groups: BTreeMap::new() }
+    }
+}
+
+/// Folds handoffs, owned or lent, into a batch. Folding a batch's own signals again gives the same batch.
 #[must_use]
-pub fn coalesce(mut signals: Vec<Handoff>) -> Batch {
-    signals.sort_unstable_by_key(|s| s.id);
-    signals.dedup_by_key(|s| s.id);
+pub fn coalesce<H: Borrow<Handoff>>(mut signals: Vec<H>) -> Batch<H> {
+    signals.sort_unstable_by_key(|s| s.borrow().id);
+    signals.dedup_by(|a, b| (*a).borrow().id == (*b).borrow().id);
     let mut groups: BTreeMap<String, GroupMark> = BTreeMap::new();
     let mut objects: HashMap<&str, usize> = HashMap::new();
-    for (i, signal) in signals.iter().enumerate() {
+    for (i, signal) in signals.iter().map(Borrow::borrow).enumerate() {
         if signal.standing != Standing::Normal {
             continue;
         }
-        groups.entry(signal.group.as_str().to_owned()).and_modify(|mark| mark.absorb(signal)).or_insert_with(
-            || GroupMark {
-                dims: signal.dims.clone(),
-                latest: signal.occurred_at,
-                reason: signal.rule.kind.clone(),
-                changes: 1,
-            },
-        );
+        match groups.get_mut(signal.group.as_str()) {
+            Some(mark) => mark.absorb(signal),
+            None => {
+                groups.insert(signal.group.as_str().to_owned(), GroupMark::first(signal));
+            }
+        }
         if signal.rule.grain == Grain::Object {
             let latest = objects.entry(&signal.canonical_address).or_insert(i);
-            if signal.occurred_at >= signals[*latest].occurred_at {
+            if signal.occurred_at >= signals[*latest].borrow().occurred_at {
                 *latest = i;
             }
         }
     }
     let stands_for_object = signals
         .iter()
+        .map(Borrow::borrow)
         .enumerate()
-        .map(|(i, s)| {
+        .map(|(i, s): (usize, &Handoff)| {
             let marks = s.standing == Standing::Normal && s.rule.grain == Grain::Object;
             marks.then(|| objects.get(s.canonical_address.as_str()) == Some(&i))
         })
@@ -63,6 +69,15 @@ pub fn coalesce(mut signals: Vec<Handoff>) -> Batch {
 }
 
 impl GroupMark {
+    fn first(signal: &Handoff) -> Self {
+        Self {
+            dims: signal.dims.clone(),
+            latest: signal.occurred_at,
+            reason: signal.rule.kind.clone(),
+            changes: 1,
+        }
+    }
+
     fn absorb(&mut self, signal: &Handoff) {
         self.changes += 1;
         if signal.occurred_at >= self.latest {

@@ -25,6 +25,16 @@ impl Replacement {
     pub fn is_empty(&self) -> bool {
         self.closed.is_empty()
     }
+
+    /// The range that holds `id` once this is stored, for a row that was read from `range` while it may not have been.
+    #[must_use]
+    pub fn after(&self, range: Range, id: i64) -> Range {
+        if !self.closed.contains(&range) {
+            return range;
+        }
+        let at = self.open.partition_point(|open| open.hi < id);
+        self.open.get(at).copied().unwrap_or(range)
+    }
 }
 
 /// The ranges a pass has read, as they are in the store. A batch that is split into parts takes its ids part by part.
@@ -111,6 +121,16 @@ mod tests {
         let mut open = OpenRanges::new([range(i64::MIN, i64::MAX)]);
         open.take(&[i64::MIN, i64::MAX]);
         assert_eq!(open.ranges(), [range(i64::MIN + 1, i64::MAX - 1)]);
+    }
+
+    #[test]
+    fn a_row_read_ahead_lies_in_what_is_left_of_its_range() {
+        let replacement = OpenRanges::new([range(1, 9), range(20, i64::MAX)]).take(&[3, 20, 21]);
+        assert_eq!(replacement.after(range(1, 9), 4), range(4, 9));
+        assert_eq!(replacement.after(range(20, i64::MAX), 30), range(22, i64::MAX));
+        // Read after the commit, or from a range that the batch did not touch.
+        assert_eq!(replacement.after(range(22, i64::MAX), 30), range(22, i64::MAX));
+        assert_eq!(replacement.after(range(11, 12), 12), range(11, 12));
     }
 
     proptest! {

@@ -73,6 +73,13 @@ impl Mode {
         matches!(self, Self::Polling { .. }) && intent != Intent::Stream
     }
 
+    /// Whether the keyset pass has to be quick: always while there is no stream, unless polling for latency was ruled out.
+    /// That includes the start, because taking a slot waits for every transaction that runs.
+    #[must_use]
+    pub fn hurries(&self, intent: Intent) -> bool {
+        *self != Self::Streaming && intent != Intent::Stream
+    }
+
     /// What a row that the keyset pass finds says of how it was captured.
     #[must_use]
     pub fn keyset_capture(&self, intent: Intent) -> &'static str {
@@ -98,6 +105,8 @@ mod tests {
         assert_eq!(mode.reason(), Some("no slot"));
         assert!(mode.polls_for_latency(Intent::Auto));
         assert!(!mode.polls_for_latency(Intent::Stream));
+        assert!(Mode::Starting.hurries(Intent::Auto) && !Mode::Starting.polls_for_latency(Intent::Auto));
+        assert!(!Mode::Starting.hurries(Intent::Stream) && !Mode::Streaming.hurries(Intent::Auto));
         assert_eq!(mode.after(StreamNews::Started), Mode::Streaming);
     }
 

@@ -50,6 +50,12 @@ impl Proof {
         self.certified_at.is_none_or(|at| at.elapsed() >= pause)
     }
 
+    /// Due for so long, in a session that began at `begun`, that it goes before the reading of rows.
+    pub fn overdue(&self, shared: &Shared, begun: Instant) -> bool {
+        let pause = shared.config.certify_interval.max(self.cost * DUTY);
+        self.certified_at.unwrap_or(begun).elapsed() >= pause * 2
+    }
+
     fn count_is_due(&self, shared: &Shared) -> bool {
         let pause = shared.config.certify_interval * COUNT_EVERY;
         !shared.once && self.counted_at.is_none_or(|at| at.elapsed() >= pause)

@@ -3,9 +3,9 @@
 
 use crate::core::definition::SourceDefinition;
 use crate::error::{Policy, Result};
-use crate::intake::Shared;
 use crate::intake::guard::SlotGuard;
-use crate::store::{Store, connect};
+use crate::intake::{Shared, open};
+use crate::store::Store;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub async fn keep(shared: Arc<Shared>) -> Result<()> {
 }
 
 async fn session(shared: &Shared) -> Result<()> {
-    let store = connect::open(&shared.config.target, "gov-handoff keeper").await?;
+    let store = open(&shared.config, "gov-handoff keeper").await?;
     let mut mode = shared.mode.subscribe();
     let mut known = definitions(&store, shared).await?;
     let mut audit = Audit { due: Instant::now() + shared.config.audit_interval, seen: HashMap::new() };
@@ -56,7 +56,7 @@ async fn session(shared: &Shared) -> Result<()> {
         }
         tokio::select! {
             _ = mode.changed() => mode.mark_changed(),
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(TICK.min(shared.config.lease_ttl / 4)) => {}
         }
     }
 }

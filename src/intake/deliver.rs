@@ -153,7 +153,7 @@ impl Delivery<'_> {
     }
 
     async fn apply(&self, items: &[Item], advance: Advance<'_>) -> Result<Outcome> {
-        let batch = coalesce(items.iter().flat_map(|item| item.handoffs.iter().cloned()).collect());
+        let batch = coalesce(items.iter().flat_map(|item| &item.handoffs).collect());
         let applied =
             self.store.apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance).await?;
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })

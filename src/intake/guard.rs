@@ -1,7 +1,7 @@
 //! Keeps our slot from endangering the primary, and the stream from trusting a publication that changed under it.
 
 use crate::error::Result;
-use crate::intake::Shared;
+use crate::intake::{Shared, patience};
 use crate::store::findings::Finding;
 use crate::store::{Store, connect};
 use serde_json::json;
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 /// The slot goes when it retains this share of its budget: between two looks it may still grow.
 const GIVE_UP_AT: f64 = 0.8;
-/// How often the publication is compared with the sources.
-const PUBLICATION_EVERY: Duration = Duration::from_secs(10);
+/// How often the publication is compared with the sources: a stream over a narrowed one is silent about what it leaves
+/// out, and so is, from PostgreSQL 18 on, one over a publication that is gone.
+const PUBLICATION_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct SlotGuard {
@@ -71,7 +72,8 @@ impl SlotGuard {
         let detail = json!({ "slot": config.slot, "retained": bytes, "budget": config.wal_budget });
         let key = format!("slot_budget_exceeded:{}", config.slot);
         store.raise(&Finding { kind: "slot_budget_exceeded", key, severity: "high", detail }).await?;
-        let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+        let admin =
+            connect::open(&config.replication, "gov-handoff replication").await?.within(patience(config));
         admin.release_slot(&config.slot).await?;
         admin.drop_slot(&config.slot).await?;
         self.retained = None;

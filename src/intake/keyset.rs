@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::{Delivery, Outcome};
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, failpoint};
+use crate::intake::{End, Shared, failpoint, open, patience};
 use crate::store::apply::Advance;
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
@@ -24,12 +24,18 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Cold holes are probed this often: rarely filled, never forgotten.
-const ALL_RANGES_EVERY: Duration = Duration::from_secs(10);
+/// Cold holes are probed this often at most: rarely filled, never forgotten.
+const ALL_RANGES_EVERY: Duration = Duration::from_secs(1);
+/// And only as often as takes one part in this many of the lane's time, for a source with very many of them.
+const ALL_RANGES_SHARE: u32 = 20;
 /// How often it is asked whether holes may go cold.
 const COOL_EVERY: Duration = Duration::from_secs(1);
 /// How long a reconciling pass waits for the stream to bring what it has just read, before it takes it for missing.
 const STREAM_GRACE: Duration = Duration::from_secs(2);
+/// The lane may be the only capture there is, and a connection attempt costs little.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A session that lasted this long was no false start: the next attempt comes soon.
+const LASTED: Duration = Duration::from_secs(2);
 /// A source that cannot be read is tried again after this.
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 /// The batch is halved when a read exceeds its time, down to this.
@@ -37,7 +43,7 @@ const SMALLEST_BATCH: u32 = 50;
 
 /// Runs sessions until told to stop; whatever fails is started over from what is durable.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
-    let mut pause = Pause::up_to(Duration::from_secs(5));
+    let mut pause = Pause::up_to(LONGEST_PAUSE);
     loop {
         let begun = Instant::now();
         match session(shared).await {
@@ -46,7 +52,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             Err(e) if e.policy() == Policy::StandBy || shared.once => return Err(e),
             Err(e) => {
                 tracing::warn!(error = %e, "keyset lane failed, starting over");
-                if begun.elapsed() > Duration::from_secs(30) {
+                if begun.elapsed() > LASTED {
                     pause.reset();
                 }
                 let mut stop = shared.stop.clone();
@@ -79,6 +85,7 @@ struct Session<'a> {
     reader: Store,
     /// Writes through the gates.
     writer: Store,
+    begun: Instant,
     /// Sources that could not be read when they were last looked at.
     unreadable: usize,
 }
@@ -86,9 +93,11 @@ struct Session<'a> {
 async fn session(shared: &Shared) -> Result<End> {
     let config = &shared.config;
     let reader = connect::open(&config.target, "gov-handoff reader").await?;
+    // The server itself ends a read that takes too long.
+    let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
-    let writer = connect::open(&config.target, "gov-handoff writer").await?;
-    let mut session = Session { shared, reader, writer, unreadable: 0 };
+    let writer = open(config, "gov-handoff writer").await?;
+    let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
     let mut turns = session.turns().await?;
     let mut checked_at = Instant::now();
     let mut definitions = shared.definitions.subscribe();
@@ -109,6 +118,7 @@ async fn session(shared: &Shared) -> Result<End> {
         for turn in turns.iter_mut().filter(|t| t.due <= now) {
             session.take_turn(turn).await?;
         }
+        session.certify_some(&mut turns).await?;
         if shared.once {
             return Ok(End::Done);
         }
@@ -122,7 +132,11 @@ async fn session(shared: &Shared) -> Result<End> {
             _ = definitions.changed() => { definitions.mark_changed(); }
             // The stream came or went: another cadence, and something to look at.
             _ = mode.changed() => turns.iter_mut().for_each(|t| t.due = Instant::now()),
-            () = shared.look.notified() => turns.iter_mut().for_each(|t| t.due = Instant::now()),
+            // What the stream cannot vouch for may be anywhere.
+            () = shared.look.notified() => turns.iter_mut().for_each(|t| {
+                t.due = Instant::now();
+                t.all_ranges_at = t.due;
+            }),
             () = tokio::time::sleep_until(next.into()) => {}
         }
     }
@@ -177,34 +191,8 @@ impl Session<'_> {
             Strategy::Ranges { .. } => self.range_pass(turn).await,
             Strategy::Frontier { .. } => self.certify(turn).await,
         };
-        let outcome = match outcome {
-            Ok(outcome) if self.certificate_is_due(turn) => self.certify(turn).await.map(|mut more| {
-                more += outcome;
-                more
-            }),
-            outcome => outcome,
-        };
-        let found = match outcome {
-            Ok(outcome) => outcome.emitted + outcome.captured + outcome.refused,
-            // The read took longer than it may: ask for less.
-            Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
-                turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
-                tracing::warn!(
-                    source = turn.source.name(),
-                    batch = turn.batch,
-                    "read exceeded its time, batch halved"
-                );
-                1
-            }
-            Err(e) if e.kind == Kind::RangesChanged => 1,
-            // The table changed under us: check it anew in a new session, and leave the other sources time.
-            Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
-                tokio::time::sleep(BROKEN_PAUSE.min(self.shared.config.poll_interval)).await;
-                return Err(e);
-            }
-            Err(e) => return Err(e),
-        };
-        let fast = self.shared.mode.borrow().polls_for_latency(self.shared.config.intent);
+        let found = self.judge(turn, outcome).await?;
+        let fast = self.shared.mode.borrow().hurries(self.shared.config.intent);
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);
@@ -221,29 +209,97 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// How much a pass found; an error if the session cannot go on.
+    async fn judge(&self, turn: &mut Turn, outcome: Result<Outcome>) -> Result<i64> {
+        match outcome {
+            Ok(outcome) => Ok(outcome.emitted + outcome.captured + outcome.refused),
+            // The read took longer than it may: ask for less.
+            Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
+                turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
+                tracing::warn!(
+                    source = turn.source.name(),
+                    batch = turn.batch,
+                    "read exceeded its time, batch halved"
+                );
+                Ok(1)
+            }
+            Err(e) if e.kind == Kind::RangesChanged => Ok(1),
+            // The table changed under us: check it anew in a new session, and leave the other sources time.
+            Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
+                tokio::time::sleep(BROKEN_PAUSE.min(self.shared.config.poll_interval)).await;
+                Err(e)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The certifying passes that are due, as long as no source waits to be read: after a fault every certificate is due,
+    /// and so is every row.
+    async fn certify_some(&mut self, turns: &mut [Turn]) -> Result<()> {
+        for i in 0..turns.len() {
+            if self.shared.stopping() {
+                break;
+            }
+            let waiting = turns.iter().any(|t| t.due <= Instant::now());
+            let may = !waiting || turns[i].proof.overdue(self.shared, self.begun);
+            if may && self.certificate_is_due(&turns[i]) {
+                let outcome = self.certify(&mut turns[i]).await;
+                self.judge(&mut turns[i], outcome).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the open ranges until they hold nothing that is committed.
     async fn range_pass(&mut self, turn: &mut Turn) -> Result<Outcome> {
         let shared = self.shared;
         let mut total = Outcome::default();
-        let depth = if shared.once || turn.all_ranges_at <= Instant::now() { Depth::All } else { Depth::Hot };
+        let begun = Instant::now();
+        let depth = if shared.once || turn.all_ranges_at <= begun { Depth::All } else { Depth::Hot };
+        let worker = &shared.lease.worker;
+        let limit = i64::from(turn.batch);
+        let mut ahead = Vec::new();
         loop {
-            let limit = i64::from(turn.batch);
-            let found = self.reader.rows_in_ranges(&shared.lease.worker, &turn.source, depth, limit).await?;
+            // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
+            let found = match std::mem::take(&mut ahead) {
+                none if none.is_empty() => {
+                    self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?
+                }
+                some => some,
+            };
             if found.is_empty() || shared.stopping() {
                 break;
             }
             let ids = keys(&turn.source, found.iter().map(|f| &f.row))?;
             // Seen are exactly the ids that were read; the rest of each range stays open, whatever its neighbours are.
             let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
+            // A full batch has more behind it, which is read while this one commits. Only ids beyond it, so none twice.
+            let next = ids
+                .iter()
+                .max()
+                .and_then(|id| id.checked_add(1))
+                .filter(|_| ids.len() >= turn.batch as usize);
             let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
+            let read_ahead = async {
+                match next {
+                    Some(from) => self.reader.rows_in_ranges(worker, &turn.source, depth, from, limit).await,
+                    None => Ok(Vec::new()),
+                }
+            };
             failpoint("keyset_before_apply");
-            total += self.hand_off(&mut turn.proof, rows, advance).await?;
+            let (handed_off, read) = tokio::join!(self.hand_off(&mut turn.proof, rows, advance), read_ahead);
+            total += handed_off?;
             failpoint("keyset_after_apply");
+            ahead = read?;
+            let ids = keys(&turn.source, ahead.iter().map(|f| &f.row))?;
+            for (found, id) in ahead.iter_mut().zip(ids) {
+                found.range = replacement.after(found.range, id);
+            }
         }
         turn.proof.looked(self.shared);
         if depth == Depth::All {
-            turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY;
+            turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY.max(begun.elapsed() * ALL_RANGES_SHARE);
         }
         self.cool(turn).await?;
         Ok(total)

@@ -20,9 +20,9 @@ use crate::core::handoff::Source;
 use crate::core::lease::{LeaseDecision, decide};
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Intent, Mode};
-use crate::error::{Error, Kind, Result};
-use crate::store::connect;
+use crate::error::{Error, Kind, Policy, Result};
 use crate::store::lease::{Claim, Lease};
+use crate::store::{Store, connect};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -77,14 +77,18 @@ impl Shared {
 
 /// Runs until `shutdown` turns true, or with `once` until everything that is there is handled.
 pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>) -> Result<()> {
-    let store = connect::open(&config.target, "gov-handoff").await?;
+    let store = open(&config, "gov-handoff").await?;
     let sources = store.sources(&config.worker).await?;
     if sources.is_empty() {
         return Err(Error::config("no sources are registered; run `gov-handoff sources apply` first"));
     }
     if config.intent == Intent::Stream {
-        // Asked for the stream and nothing else: say at once why it cannot be had, before anything is written.
-        stream::prepare(&config, &sources).await?;
+        // Asked for the stream and nothing else: say at once why it cannot be had, before anything is written. What
+        // passes by itself, such as a predecessor's walsender that still holds the slot, is no reason to give up.
+        match stream::prepare(&config, &sources).await {
+            Err(e) if e.policy() != Policy::Retry => return Err(e),
+            _ => {}
+        }
     }
     if once {
         // A single run that cannot read all sources says so before it begins; the daemon lives with those it can read.
@@ -106,6 +110,16 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
     Ok(())
 }
 
+/// A session of the daemon: whoever does not answer for the time of a lease is taken for gone, as others take us.
+async fn open(config: &Config, name: &str) -> Result<Store> {
+    Ok(connect::open(&config.target, name).await?.within(patience(config)))
+}
+
+/// Not below a few seconds: a large batch takes its time, and so does a crash recovery's first statement.
+fn patience(config: &Config) -> Duration {
+    config.lease_ttl.max(Duration::from_secs(5))
+}
+
 /// Waits for the lease. `None`: told to stop first.
 async fn seek(
     config: &Config,
@@ -117,7 +131,7 @@ async fn seek(
     let mut pause = pause::Pause::up_to(config.lease_ttl / 3);
     loop {
         let attempt = async {
-            let store = connect::open(&config.target, "gov-handoff standby").await?;
+            let store = open(config, "gov-handoff standby").await?;
             store.claim_lease(&config.worker, owner, config.lease_ttl).await
         };
         let wait = match attempt.await {
@@ -137,7 +151,7 @@ async fn seek(
                     LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
                 }
             }
-            Err(e) if e.policy() == crate::error::Policy::Retry => {
+            Err(e) if e.policy() == Policy::Retry => {
                 tracing::warn!(error = %e, "cannot ask for the lease");
                 pause.next()
             }
@@ -176,9 +190,11 @@ async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::R
         done = &mut lanes => Some(flatten(done)),
     };
     let _ = stop.send(true);
-    // What is committed is committed; what is not is read again by whoever comes next. So draining may be cut short.
+    let lost = matches!(&ended, Some(Err(e)) if e.kind == Kind::LeaseLost);
+    // What is committed is committed; what is not is read again by whoever comes next. So draining may be cut short, and
+    // without the lease nothing could be committed any more.
     let drained = tokio::time::timeout(DRAIN, async {
-        if !lanes.is_finished() {
+        if !lost && !lanes.is_finished() {
             let _ = (&mut lanes).await;
         }
     });
@@ -188,7 +204,7 @@ async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::R
     lanes.abort();
     keeper.abort();
     let outcome = ended.unwrap_or(Ok(()));
-    if !matches!(&outcome, Err(e) if e.kind == Kind::LeaseLost) {
+    if !lost {
         resign(config, &lease).await;
     }
     outcome
@@ -211,7 +227,7 @@ async fn run_lanes(shared: Arc<Shared>) -> Result<()> {
 
 /// Gives the lease back, so that a standby need not wait for it to expire.
 async fn resign(config: &Config, lease: &Lease) {
-    let resigned = async { connect::open(&config.target, "gov-handoff").await?.resign_lease(lease).await };
+    let resigned = async { open(config, "gov-handoff").await?.resign_lease(lease).await };
     match tokio::time::timeout(Duration::from_secs(2), resigned).await {
         Ok(Ok(_)) => tracing::info!("lease resigned"),
         Ok(Err(e)) => tracing::warn!(error = %e, "could not resign the lease; it will expire"),

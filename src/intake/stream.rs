@@ -1,7 +1,7 @@
 //! The stream lane: a slot, natural batching, acknowledgement of what is durable and of nothing else.
 //!
-//! While one batch commits, what arrives waits in the buffer and forms the next; so batches grow with load and a lone row
-//! waits for nothing. A transaction larger than a batch is applied in parts, and only its end is acknowledged: after a
+//! While one batch commits, what arrives is decoded and forms the next; so batches grow with load, a lone row waits for
+//! nothing, and neither the server's sender nor its writer waits for the other. One batch at a time is under way. A transaction larger than a batch is applied in parts, and only its end is acknowledged: after a
 //! crash in the middle the server sends it whole again, and identity absorbs what was recorded.
 
 use crate::config::Config;
@@ -15,13 +15,14 @@ use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, StreamRecord, failpoint, named};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named, open};
 use crate::source::stream::{Event, Gate, Stream};
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
 use crate::store::rows::BATCH_BYTES;
 use crate::store::{Store, connect};
 use serde_json::json;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,11 @@ const PROBE_AFTER: Duration = Duration::from_secs(4);
 const STALLED: Duration = Duration::from_secs(20);
 /// How long the last acknowledgement may take to go out.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long making a slot may take; longer, and it is found made, or being made, by the next attempt.
+const SLOT_CREATION: Duration = Duration::from_secs(60);
+/// A stream that lasted this long was no false start: the next attempt comes soon.
+const LASTED: Duration = Duration::from_secs(5);
 
 /// Keeps a stream open and tells the mode machine how it fares.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
@@ -52,7 +58,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             // What there is can be had from the tables; with `stream` asked for, its absence was reported before.
             return Ok(());
         }
-        if begun.elapsed() > Duration::from_secs(30) {
+        if begun.elapsed() > LASTED {
             pause.reset();
         }
         let mut stop = shared.stop.clone();
@@ -79,7 +85,7 @@ async fn fault(shared: &Shared, error: &Error) {
         severity: "warning",
         detail: json!({ "slot": shared.config.slot, "reason": reason }),
     };
-    let raised = async { connect::open(&shared.config.target, "gov-handoff").await?.raise(&finding).await };
+    let raised = async { open(&shared.config, "gov-handoff").await?.raise(&finding).await };
     if let Err(e) = raised.await {
         tracing::debug!(error = %e, "the finding could not be raised");
     }
@@ -89,6 +95,8 @@ async fn fault(shared: &Shared, error: &Error) {
 /// whether the slot is new.
 pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, bool)> {
     let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+    // Making a slot waits for every transaction that runs, which is no sign of a dead server.
+    let admin = admin.within(SLOT_CREATION);
     admin.check_streaming().await?;
     let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
     if slot.is_none() && config.create {
@@ -137,7 +145,7 @@ fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
 
 async fn session(shared: &Shared) -> Result<End> {
     let config = &shared.config;
-    let store = connect::open(&config.target, "gov-handoff stream writer").await?;
+    let store = open(config, "gov-handoff stream writer").await?;
     let sources = store.sources(&config.worker).await?;
     let definitions = shared.definitions.subscribe();
     if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {
@@ -173,10 +181,11 @@ async fn session(shared: &Shared) -> Result<End> {
     let target = if shared.once { Some(store.current_lsn().await?) } else { None };
     let lane = Lane {
         shared,
-        store,
+        store: &store,
         relations: Relations::new(&sources),
         sources,
         pending: Pending::default(),
+        in_flight: None,
         durable: continuity.start(),
         confirmed_at: Instant::now(),
         definitions,
@@ -240,12 +249,31 @@ struct Pending {
     asked: bool,
 }
 
+impl Pending {
+    /// Rows to record, or a position to move to.
+    fn is_work(&self) -> bool {
+        !self.rows.is_empty() || self.whole.is_some()
+    }
+}
+
+/// A batch that is being committed; it comes to the end of its last whole transaction.
+type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Option<Lsn>>> + Send + 'a>>;
+
+/// What the loop woke up for.
+enum Step {
+    Recorded(Result<Option<Lsn>>),
+    Arrived(Event),
+    /// Nothing for a while.
+    Quiet,
+}
+
 struct Lane<'a> {
     shared: &'a Shared,
-    store: Store,
+    store: &'a Store,
     sources: Vec<Arc<Source>>,
     relations: Relations,
     pending: Pending,
+    in_flight: Option<InFlight<'a>>,
     durable: Lsn,
     confirmed_at: Instant,
     definitions: tokio::sync::watch::Receiver<u64>,
@@ -258,16 +286,34 @@ struct Lane<'a> {
 impl Lane<'_> {
     async fn run(mut self, mut stream: Stream) -> Result<End> {
         let end = self.follow(&mut stream).await;
+        // Whatever ended it, what was begun is seen through, so that as little as possible is sent again.
+        let recorded = match self.in_flight.take() {
+            Some(batch) => batch.await.map(|whole| self.record(whole, &stream)),
+            None => Ok(()),
+        };
         stream.close(self.durable, FAREWELL).await;
-        end
+        end.and_then(|end| recorded.map(|()| end))
     }
 
-    /// The loop. Priorities: told to stop, sources redefined, then the stream.
+    /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
     async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
         let mut stop = self.shared.stop.clone();
         let mut objection = self.shared.objection.subscribe();
         loop {
-            let event = tokio::select! {
+            if self.in_flight.is_none() {
+                if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
+                    self.confirm_idle(stream, true).await?;
+                    return Ok(End::Done);
+                }
+                // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
+                if self.pending.is_work() && (!self.pending.open || self.full()) {
+                    self.begin();
+                } else {
+                    self.confirm_idle(stream, false).await?;
+                }
+            }
+            let (in_flight, room) = (self.in_flight.is_some(), !self.full());
+            let step = tokio::select! {
                 biased;
                 _ = stop.wait_for(|s| *s) => return Ok(End::Done),
                 _ = self.definitions.changed() => return Ok(End::Redefined),
@@ -275,34 +321,35 @@ impl Lane<'_> {
                     Some(problem) => return Err(Error::new(Kind::Replication, problem.clone())),
                     None => continue,
                 },
-                event = stream.next() => Some(event?),
-                () = tokio::time::sleep(PROBE_AFTER) => None,
+                whole = recorded(&mut self.in_flight), if in_flight => Step::Recorded(whole),
+                event = stream.next(), if room => Step::Arrived(event?),
+                () = tokio::time::sleep(PROBE_AFTER), if !in_flight => Step::Quiet,
             };
-            let Some(event) = event else {
-                self.probe().await?;
-                continue;
-            };
-            self.take(event).await?;
-            while !self.full() {
-                match stream.next_now() {
-                    Some(event) => self.take(event?).await?,
-                    None => break,
+            match step {
+                Step::Recorded(whole) => {
+                    self.in_flight = None;
+                    self.record(whole?, stream);
                 }
-            }
-            // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
-            if self.pending.open && !self.full() {
-                continue;
-            }
-            self.flush(stream).await?;
-            if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
-                self.confirm_idle(stream, true).await?;
-                return Ok(End::Done);
+                Step::Arrived(event) => self.take_all(event, stream).await?,
+                Step::Quiet => self.probe().await?,
             }
         }
     }
 
+    /// Takes an event and those that have arrived with it, as far as there is room.
+    async fn take_all(&mut self, event: Event, stream: &mut Stream) -> Result<()> {
+        self.take(event).await?;
+        while !self.full() {
+            match stream.next_now() {
+                Some(event) => self.take(event?).await?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     fn at_rest(&self, target: Lsn) -> bool {
-        !self.pending.open && *self.shared.reached.borrow() >= target
+        !self.pending.open && !self.pending.is_work() && *self.shared.reached.borrow() >= target
     }
 
     fn full(&self) -> bool {
@@ -407,35 +454,41 @@ impl Lane<'_> {
         Ok(true)
     }
 
-    /// Commits what is pending, then acknowledges. Never the other way round: the server forgets what is acknowledged.
-    async fn flush(&mut self, stream: &Stream) -> Result<()> {
-        if !self.pending.rows.is_empty() || self.pending.whole.is_some() {
-            let rows = std::mem::take(&mut self.pending.rows);
-            self.pending.bytes = 0;
-            let whole = self.pending.whole.take();
-            let slot = &self.shared.config.slot;
+    /// Begins to commit what is pending.
+    fn begin(&mut self) {
+        let rows = std::mem::take(&mut self.pending.rows);
+        self.pending.bytes = 0;
+        let whole = self.pending.whole.take();
+        let (store, shared) = (self.store, self.shared);
+        self.in_flight = Some(Box::pin(async move {
             // The end of a transaction that is only partly here is no position: the part is recorded and nothing moves.
+            let slot = &shared.config.slot;
             let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
-            let delivery = Delivery { store: &self.store, lease: &self.shared.lease, captured_by: "stream" };
+            let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
             failpoint("before_apply");
             delivery.deliver(rows, advance).await?;
             failpoint("after_apply");
-            if let Some(lsn) = whole {
-                self.durable = lsn;
-                stream.acknowledge(lsn);
-                self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
-                failpoint("after_acknowledge");
-            }
-        }
-        self.confirm_idle(stream, false).await
+            Ok(whole)
+        }));
+    }
+
+    /// Acknowledges what a commit made durable. Never before: the server forgets what is acknowledged.
+    fn record(&mut self, whole: Option<Lsn>, stream: &Stream) {
+        let Some(lsn) = whole else { return };
+        self.durable = lsn;
+        stream.acknowledge(lsn);
+        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        failpoint("after_acknowledge");
     }
 
     /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
     /// and a server that shuts down would wait for us in vain.
     async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
-        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable && !self.pending.open) else {
+        // Only at rest: a position beyond what is still to be recorded would let the server forget it.
+        if self.pending.open || self.pending.is_work() || self.in_flight.is_some() {
             return Ok(());
-        };
+        }
+        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable) else { return Ok(()) };
         self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
         let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
         let asked = std::mem::take(&mut self.pending.asked);
@@ -458,5 +511,13 @@ impl Lane<'_> {
         self.confirmed_at = Instant::now();
         stream.acknowledge(lsn);
         Ok(())
+    }
+}
+
+/// Waits for the batch that is under way. Cancel safe: the batch stays where it is.
+async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Option<Lsn>> {
+    match in_flight {
+        Some(batch) => batch.await,
+        None => std::future::pending().await,
     }
 }

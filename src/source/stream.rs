@@ -16,6 +16,8 @@ use tokio_postgres::error::SqlState;
 const SENDER_TIMEOUT: &str = "20s";
 /// Nothing at all for this long, although the server would have asked: the connection is dead.
 const SILENCE: Duration = Duration::from_secs(30);
+/// How long the server may take to answer before it streams.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How soon an acknowledgement goes out; also how much the server may send again after a crash of ours.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Events that may wait in memory while a batch commits; what is beyond waits in the socket.
@@ -80,12 +82,12 @@ impl Gate {
         config.max_message_size = MAX_MESSAGE;
         config.application_name = Some("gov-handoff stream".to_owned());
         let mut client = ReplicationClient::connect_gated(config).await.map_err(explain)?;
-        let identity = tokio::time::timeout(SILENCE, client.identify_system())
-            .await
-            .map_err(|_| {
-                Error::new(Kind::Connection, "the server did not answer the replication connection")
-            })?
-            .map_err(explain)?;
+        let Ok(identity) = tokio::time::timeout(ANSWER, client.identify_system()).await else {
+            // Dropping it only asks the crate's task to end, which it does not while it waits for the network.
+            client.abort();
+            return Err(Error::new(Kind::Connection, "the server did not answer the replication connection"));
+        };
+        let identity = identity.map_err(explain)?;
         let server = Server {
             system_identifier: identity.system_id,
             timeline: identity.timeline.try_into().unwrap_or(i32::MAX),
@@ -95,10 +97,11 @@ impl Gate {
 
     pub async fn start(mut self) -> Result<Stream> {
         self.client.start().await.map_err(explain)?;
-        tokio::time::timeout(SILENCE, self.client.wait_started())
-            .await
-            .map_err(|_| Error::new(Kind::Connection, "the server did not start the stream"))?
-            .map_err(explain)?;
+        let Ok(started) = tokio::time::timeout(ANSWER, self.client.wait_started()).await else {
+            self.client.abort();
+            return Err(Error::new(Kind::Connection, "the server did not start the stream"));
+        };
+        started.map_err(explain)?;
         Ok(Stream { client: self.client })
     }
 }

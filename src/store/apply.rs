@@ -6,7 +6,7 @@
 use crate::core::coalesce::Batch;
 use crate::core::gap::{Range, Replacement};
 use crate::core::group::dims_json;
-use crate::core::handoff::Refusal;
+use crate::core::handoff::{Handoff, Refusal};
 use crate::core::lsn::Lsn;
 use crate::core::rule::RuleFace;
 use crate::core::watermark::{Key, Watermark};
@@ -51,7 +51,7 @@ impl Store {
         &self,
         lease: &Lease,
         captured_by: &str,
-        batch: &Batch,
+        batch: &Batch<&Handoff>,
         cursors: &[CursorStep],
         advance: Advance<'_>,
     ) -> Result<Applied> {
@@ -166,7 +166,7 @@ struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    fn of(batch: &'a Batch) -> Self {
+    fn of(batch: &'a Batch<&'a Handoff>) -> Self {
         let mut out = Self::default();
         for signal in &batch.signals {
             let face = &signal.rule;
@@ -209,7 +209,7 @@ struct Signals<'a> {
 }
 
 impl<'a> Signals<'a> {
-    fn of(batch: &'a Batch, rules: &Rules<'_>) -> Self {
+    fn of(batch: &'a Batch<&'a Handoff>, rules: &Rules<'_>) -> Self {
         let mut out = Self::default();
         for s in &batch.signals {
             out.id.push(s.id);
@@ -240,7 +240,7 @@ struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    fn of(batch: &'a Batch) -> Self {
+    fn of(batch: &'a Batch<&'a Handoff>) -> Self {
         let mut out = Self::default();
         for (key, mark) in &batch.groups {
             out.key.push(key);

@@ -8,7 +8,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::sync::Arc;
-use tokio_postgres::{Client, NoTls};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+use tokio_postgres::{Client, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
@@ -16,30 +19,54 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 \
      -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,public";
 
+/// How long opening a session may take, authentication included.
+const OPENING: Duration = Duration::from_secs(5);
+/// How long a session that nobody uses any more may take to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
-    Ok(Store::new(client(target, name).await?))
+    // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
+    match tokio::time::timeout(OPENING, client(target, name)).await {
+        Ok(opened) => opened.map(|(client, wanted)| Store::new(client, wanted)),
+        Err(_) => Err(Error::new(
+            Kind::Connection,
+            format!("cannot connect to {target}: it did not answer within {} s", OPENING.as_secs()),
+        )),
+    }
 }
 
-pub async fn client(target: &Target, name: &str) -> Result<Client> {
+async fn client(target: &Target, name: &str) -> Result<(Client, oneshot::Sender<()>)> {
     let mut config = target.pg().clone();
     let options = config.get_options().map_or_else(|| SESSION.to_owned(), |o| format!("{o} {SESSION}"));
     config.options(&options).application_name(name);
     let failed = |e: tokio_postgres::Error| explain(e, target);
     if target.tls == Tls::Disable || target.host().starts_with('/') {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
-        tokio::spawn(async move {
-            connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended"))
-        });
-        Ok(client)
+        Ok((client, attend(connection)))
     } else {
         let tls = MakeRustlsConnect::new(tls_config(target)?);
         let (client, connection) = config.connect(tls).await.map_err(failed)?;
-        tokio::spawn(async move {
-            connection.await.inspect_err(|e| tracing::debug!(error = %e, "connection ended"))
-        });
-        Ok(client)
+        Ok((client, attend(connection)))
     }
+}
+
+/// Drives the connection. The driver keeps it open until every statement is answered, which on a dead one is never; so
+/// once nobody wants the answers it gets a moment to say goodbye, and is then closed.
+fn attend<S, T>(mut connection: Connection<S, T>) -> oneshot::Sender<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (wanted, unwanted) = oneshot::channel();
+    tokio::spawn(async move {
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            _ = unwanted => tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(())),
+        };
+        ended.inspect_err(|e| tracing::debug!(error = %e, "connection ended"))
+    });
+    wanted
 }
 
 /// Says where we tried to go and what the operator can do about it.

@@ -15,9 +15,11 @@ pub mod status;
 pub mod types;
 mod value;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
@@ -25,12 +27,27 @@ use tokio_postgres::{Client, Row, Statement};
 pub struct Store {
     client: Client,
     prepared: Mutex<HashMap<String, Statement>>,
+    /// How long a statement may go unanswered before the connection is taken for dead.
+    patience: Option<Duration>,
+    /// Its end tells the connection's task that nobody waits for an answer any more.
+    _wanted: oneshot::Sender<()>,
 }
 
 impl Store {
+    fn new(client: Client, wanted: oneshot::Sender<()>) -> Self {
+        Self { client, prepared: Mutex::new(HashMap::new()), patience: None, _wanted: wanted }
+    }
+
+    /// From now on a statement that is not answered within this time fails. A peer that is gone without a word, behind a
+    /// proxy that keeps the connection up, cannot be told from a slow one in any other way.
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, prepared: Mutex::new(HashMap::new()) }
+    pub fn within(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    async fn answer<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
+        answered(self.patience, answer).await
     }
 
     #[must_use]
@@ -53,7 +70,7 @@ impl Store {
         if let Some(statement) = known {
             return Ok(statement);
         }
-        let statement = self.client.prepare(sql).await?;
+        let statement = self.answer(self.client.prepare(sql)).await?;
         if let Ok(mut prepared) = self.prepared.lock() {
             prepared.insert(sql.to_owned(), statement.clone());
         }
@@ -62,16 +79,31 @@ impl Store {
 
     async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.query(&statement, params).await?)
+        self.answer(self.client.query(&statement, params)).await
     }
 
     async fn one(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.query_one(&statement, params).await?)
+        self.answer(self.client.query_one(&statement, params)).await
     }
 
     async fn optional(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
         let statement = self.statement(sql).await?;
-        Ok(self.client.query_opt(&statement, params).await?)
+        self.answer(self.client.query_opt(&statement, params)).await
+    }
+}
+
+/// Waits for an answer no longer than `patience`, if there is any bound at all.
+async fn answered<T>(
+    patience: Option<Duration>,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T> {
+    let Some(patience) = patience else { return Ok(answer.await?) };
+    match tokio::time::timeout(patience, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Error::new(
+            Kind::Connection,
+            format!("the server did not answer within {} s", patience.as_secs()),
+        )),
     }
 }

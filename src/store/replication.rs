@@ -156,7 +156,7 @@ impl Store {
     pub async fn put_publication(&self, name: &str, sources: &[Arc<Source>]) -> Result<()> {
         let exists = self.optional(include_str!("sql/publication.sql"), &[&name]).await?.is_some();
         let sql = publication_sql(name, sources, exists);
-        self.client.batch_execute(&sql).await.map_err(Error::from).map_err(|e| match e.kind {
+        self.answer(self.client.batch_execute(&sql)).await.map_err(|e| match e.kind {
             Kind::Privilege => Error::new(
                 Kind::Privilege,
                 format!("the role may not create publication {name} ({e}): have the owner of the tables run `gov-handoff replication sql`"),
@@ -168,11 +168,7 @@ impl Store {
     pub async fn drop_publication(&self, name: &str) -> Result<()> {
         let sql =
             quote::fill(include_str!("sql/publication_drop.sql"), &[("name", &quote::identifier(name))]);
-        self.client
-            .batch_execute(&sql)
-            .await
-            .map_err(Error::from)
-            .context(format!("dropping publication {name}"))
+        self.answer(self.client.batch_execute(&sql)).await.context(format!("dropping publication {name}"))
     }
 }
 

@@ -8,14 +8,18 @@ use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::lease::Lease;
 use crate::store::value::{Text, from_pg, to_pg};
-use crate::store::{Store, quote};
+use crate::store::{Store, answered, quote};
 use futures_util::TryStreamExt;
+use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Portal, Transaction};
 
 /// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones: a row is held
 /// several times over while it is applied. Five thousand ordinary rows are well below it.
 pub const BATCH_BYTES: usize = 2 << 20;
+
+/// How long a scan may run before its next rows come; the server's own bound of `frontier_timeout.sql`.
+const LONGEST_SCAN: Duration = Duration::from_secs(600);
 
 /// A row and the open range it was found in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,18 +38,20 @@ pub enum Depth {
 
 impl Store {
     /// From now on no statement of this session may take longer.
-    pub async fn bound_reads(&self, timeout: std::time::Duration) -> Result<()> {
+    pub async fn bound_reads(&self, timeout: Duration) -> Result<()> {
         let millis = timeout.as_millis().to_string();
         self.one(include_str!("sql/statement_timeout.sql"), &[&millis]).await?;
         Ok(())
     }
 
-    /// The next rows in the open ranges, in key order. Fewer than `limit` means there are no more, unless bytes ran out.
+    /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more,
+    /// unless bytes ran out.
     pub async fn rows_in_ranges(
         &self,
         worker: &str,
         source: &Source,
         depth: Depth,
+        from: i64,
         limit: i64,
     ) -> Result<Vec<Found>> {
         let definition = &source.definition;
@@ -61,11 +67,13 @@ impl Store {
             ],
         );
         let statement = self.statement(&sql).await.context(format!("source {}", source.name()))?;
-        let params: [&(dyn ToSql + Sync); 3] = [&worker, &source.name(), &limit];
-        let stream = self.client.query_raw(&statement, params).await?;
+        let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
+        let stream = self.answer(self.client.query_raw(&statement, params)).await?;
         let mut stream = std::pin::pin!(stream);
         let (mut found, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = stream.try_next().await.context(format!("reading {}", source.name()))? {
+        while let Some(row) =
+            self.answer(stream.try_next()).await.context(format!("reading {}", source.name()))?
+        {
             let range = Range { lo: row.try_get(0)?, hi: row.try_get(1)? };
             let row = text_row(&row, 2)?;
             bytes += row.size();
@@ -123,7 +131,10 @@ impl Store {
                 ("to", &bound("<=", &span.to)?),
             ],
         );
-        let rows = self.client.query(&sql, &[&limit]).await.context(format!("reading {}", source.name()))?;
+        let rows = self
+            .answer(self.client.query(&sql, &[&limit]))
+            .await
+            .context(format!("reading {}", source.name()))?;
         rows.iter().map(|row| Ok((row.try_get("fresh")?, text_row(row, 1)?))).collect()
     }
 }
@@ -161,6 +172,7 @@ pub struct Snapshot {
 pub struct FrontierRead<'a> {
     transaction: Transaction<'a>,
     portal: Portal,
+    patience: Option<Duration>,
     pub snapshot: Snapshot,
     /// Whether everything is compared, because no frontier could be used.
     pub full: bool,
@@ -175,20 +187,14 @@ impl Store {
     /// Opens a pass over every row not older than the recorded frontier.
     pub async fn read_frontier(&mut self, worker: &str, source: &Source) -> Result<FrontierRead<'_>> {
         let known = self.frontier(worker, source.name()).await?;
-        let transaction = self
-            .client
-            .build_transaction()
-            .isolation_level(IsolationLevel::RepeatableRead)
-            .read_only(true)
-            .start()
-            .await?;
+        let patience = self.patience;
+        let begin = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+        let transaction = answered(patience, begin.read_only(true).start()).await?;
         // A sequential scan of a large table may take longer than a poll is allowed to.
-        transaction.batch_execute(include_str!("sql/frontier_timeout.sql")).await?;
+        answered(patience, transaction.batch_execute(include_str!("sql/frontier_timeout.sql"))).await?;
         // The snapshot is taken by this statement and holds for all that follow.
-        let row = transaction
-            .query_one(include_str!("sql/snapshot.sql"), &[])
-            .await
-            .context("taking a snapshot")?;
+        let taken = transaction.query_one(include_str!("sql/snapshot.sql"), &[]);
+        let row = answered(patience, taken).await.context("taking a snapshot")?;
         let snapshot = Snapshot::from_row(&row)?;
         let usable = known.filter(|(f, system)| {
             crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
@@ -207,8 +213,10 @@ impl Store {
                 ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
             ],
         );
-        let portal = transaction.bind(&sql, &[]).await.context(format!("reading {}", source.name()))?;
-        Ok(FrontierRead { transaction, portal, snapshot, full: usable.is_none() })
+        let portal = answered(patience, transaction.bind(&sql, &[]))
+            .await
+            .context(format!("reading {}", source.name()))?;
+        Ok(FrontierRead { transaction, portal, patience, snapshot, full: usable.is_none() })
     }
 
     /// What a snapshot taken now covers.
@@ -248,7 +256,8 @@ impl Snapshot {
 impl FrontierRead<'_> {
     /// The next rows; none when the pass is over.
     pub async fn next(&self, limit: i32) -> Result<Vec<Row>> {
-        let rows = self.transaction.query_portal(&self.portal, limit).await?;
+        let patience = self.patience.map(|p| p + LONGEST_SCAN);
+        let rows = answered(patience, self.transaction.query_portal(&self.portal, limit)).await?;
         rows.iter().map(|row| text_row(row, 0)).collect()
     }
 
@@ -279,7 +288,7 @@ impl FrontierRead<'_> {
     }
 
     pub async fn close(self) -> Result<()> {
-        Ok(self.transaction.rollback().await?)
+        answered(self.patience, self.transaction.rollback()).await
     }
 }
 

@@ -72,7 +72,7 @@ fn normal(batch: &Batch) -> impl Iterator<Item = &Handoff> {
 
 #[test]
 fn an_empty_batch_marks_nothing() {
-    assert_eq!(coalesce(Vec::new()), Batch::default());
+    assert_eq!(coalesce(Vec::<Handoff>::new()), Batch::default());
 }
 
 #[test]

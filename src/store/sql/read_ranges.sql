@@ -1,14 +1,14 @@
 -- One statement, so one snapshot, over the open ranges and the rows in them. Each probe is an index scan of the key; the
--- tail is just the range that reaches the end of the type.
+-- tail is just the range that reaches the end of the type. What is read ahead of a commit starts after its last id.
 select g.lo, g.hi, s.*
   from public.gov_worker_gap g
  cross join lateral (
        select {columns}
          from {table} t
-        where t.{id} >= g.lo::{id_type} and t.{id} <= g.hi::{id_type}
+        where t.{id} >= greatest(g.lo, $4)::{id_type} and t.{id} <= g.hi::{id_type}
         order by t.{id}
         limit $3
        ) s
- where g.worker_name = $1 and g.source_name = $2 {hot}
+ where g.worker_name = $1 and g.source_name = $2 and g.hi >= $4 {hot}
  order by g.lo
  limit $3

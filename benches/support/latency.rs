@@ -1,0 +1,103 @@
+//! From a birth's commit to its durable handoff, at a steady 200 commits a second.
+//!
+//! Both ends are read from one clock, the server's: with `track_commit_timestamp` it records when each transaction wrote
+//! its commit, just before flushing it. So a birth's own flush is in the difference and the handoff's is not; they are one
+//! flush each, and the difference is the time from durable birth to durable handoff.
+
+use crate::support::options::Options;
+use crate::support::process::{Daemon, run};
+use crate::support::report::{Goal, Report};
+use crate::support::world::{World, births, settle};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+const COMMITS_PER_SECOND: u32 = 200;
+/// Writers take turns, so that one slow commit does not hold the next one back.
+const WRITERS: usize = 4;
+/// Commits before those that count, for caches and plans.
+const WARM_UP: u32 = 400;
+/// Commits that the limit is the median of.
+const ROUND_TRIPS: usize = 1_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub async fn measure(world: &World, options: &Options, report: &mut Report) {
+    let client = world.install("live").await;
+    let url = world.url("live");
+    run(&url, &["replication", "setup"]);
+    settle(&client).await;
+    let before = round_trip(&client).await;
+    let daemon = Daemon::start(&url, &["run", "--mode", "stream"]);
+    until(&client, "select exists (select from v_governance_worker where mode = 'stream')").await;
+    let rows = WARM_UP + options.seconds * COMMITS_PER_SECOND;
+    write_steadily(world, rows).await;
+    until(&client, &format!("select count(*) >= {rows} from event_outbox")).await;
+    let resident_kib = daemon.resident_kib();
+    drop(daemon);
+    let after = round_trip(&client).await;
+    let (p50, p99, max) = distances(&client).await;
+    // The lower of the two, which is the stricter limit.
+    let limit = before.min(after);
+    report.note(format!(
+        "latency: {rows} commits, worst {max:.2} ms; round trip {before:.3} and {after:.3} ms"
+    ));
+    report.add("commit to handoff, p50", "ms", p50, limit, Goal::AtMost(3.0));
+    report.add("commit to handoff, p99", "ms", p99, limit, Goal::AtMost(10.0));
+    report.memory("live stream, memory", resident_kib);
+}
+
+/// The median of a one-row update by primary key and its commit, from a client, on an idle server.
+async fn round_trip(client: &Client) -> f64 {
+    let setup = "create table if not exists bench_floor (id int primary key, n int); \
+                 insert into bench_floor values (1, 0) on conflict do nothing";
+    client.batch_execute(setup).await.expect("a row to update");
+    let update = client.prepare("update bench_floor set n = n + 1 where id = $1").await.expect("prepare");
+    let mut took = Vec::with_capacity(ROUND_TRIPS);
+    for _ in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        client.execute(&update, &[&1]).await.expect("update");
+        took.push(begun.elapsed().as_secs_f64() * 1_000.0);
+    }
+    took.sort_by(f64::total_cmp);
+    took[took.len() / 2]
+}
+
+async fn write_steadily(world: &World, rows: u32) {
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let client = world.client("live").await;
+        writers.push(tokio::spawn(async move {
+            let start = Instant::now();
+            for row in (1..=rows).filter(|row| *row as usize % WRITERS == writer) {
+                let due = start + Duration::from_secs(1) * row / COMMITS_PER_SECOND;
+                tokio::time::sleep_until(due.into()).await;
+                client.batch_execute(&births(row, row)).await.expect("write a birth");
+            }
+        }));
+    }
+    for writer in writers {
+        writer.await.expect("a writer");
+    }
+}
+
+/// Milliseconds between the commits of births and of their handoffs: median, 99th percentile, worst.
+async fn distances(client: &Client) -> (f64, f64, f64) {
+    let query = "\
+        select percentile_cont(0.5) within group (order by d.ms), percentile_cont(0.99) within group (order by d.ms), \
+               max(d.ms) \
+          from (select extract(epoch from pg_xact_commit_timestamp(o.xmin) - pg_xact_commit_timestamp(b.xmin))::float8 \
+                           * 1000 as ms \
+                  from birth_registry b \
+                  join event_outbox o on o.safe_payload ->> 'source_key' = b.id::text \
+                   and o.event_subject_table = 'birth_registry' \
+                 where b.id > $1) d";
+    let row = client.query_one(query, &[&(WARM_UP as i32)]).await.expect("distances");
+    (row.get(0), row.get(1), row.get(2))
+}
+
+async fn until(client: &Client, condition: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !client.query_one(condition, &[]).await.expect("a condition").get::<_, bool>(0) {
+        assert!(Instant::now() < deadline, "still not so: {condition}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

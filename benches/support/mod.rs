@@ -1,0 +1,8 @@
+//! What the benchmark stands on.
+
+pub mod backlog;
+pub mod latency;
+pub mod options;
+pub mod process;
+pub mod report;
+pub mod world;

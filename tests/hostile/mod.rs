@@ -1,0 +1,316 @@
+//! No row is lost and none is handed off twice while everything around the daemon fails.
+//!
+//! Seeded writers of every awkward kind ([`writers`]) and seeded faults of daemon, slot, server and network ([`faults`]) run
+//! in rounds. Each round ends with one more fault while rows are written; from its end the clock runs until every
+//! committed row is handed off, by a comparison that shares nothing with the product ([`verdict`]). A plain keyset cursor
+//! watches the same workload, as the baseline.
+//!
+//! `make hostile` runs it at length; `HOSTILE_SEEDS` (a list, or `x10` for ten random ones), `HOSTILE_SECONDS`,
+//! `HOSTILE_MODES` and `HOSTILE_PG` choose what. Plain `cargo test` runs a few seconds of each mode. A failure prints its seed.
+
+mod daemon;
+mod faults;
+mod proxy;
+mod random;
+mod verdict;
+mod writers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use gov_handoff::embedded::{ClusterOptions, Wanted};
+use tokio_postgres::{Client, NoTls};
+
+use self::daemon::Daemon;
+use self::faults::{Fault, World};
+use self::proxy::Proxy;
+use self::random::Random;
+use self::verdict::PlainCursor;
+use self::writers::Journal;
+use crate::support::{blocking, connect, options, private_cluster};
+
+/// Within which every committed row must be handed off in `auto`, counted from the end of the last fault.
+const PROMISE: Duration = Duration::from_secs(2);
+/// The same beside other tests that want the machine, and in the modes that promise no such time.
+const LENIENT: Duration = Duration::from_secs(30);
+/// What is not there by then is lost.
+const LOST: Duration = Duration::from_secs(60);
+const ROUND: Duration = Duration::from_secs(8);
+const SHORT: u64 = 12;
+const LONG: u64 = 60;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_by_polling_alone() {
+    suite("poll").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_by_streaming_alone() {
+    suite("stream").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_in_auto_and_nothing_takes_long() {
+    suite("auto").await;
+}
+
+async fn suite(mode: &'static str) {
+    let long = std::env::var_os("HOSTILE").is_some();
+    let modes = std::env::var("HOSTILE_MODES").unwrap_or_else(|_| "poll,stream,auto".to_owned());
+    if !modes.split(',').any(|m| m == mode) {
+        return;
+    }
+    let (mut lost_by_baseline, mut failures) = (0, Vec::new());
+    for seed in seeds() {
+        let run = Run {
+            seed,
+            mode,
+            seconds: number("HOSTILE_SECONDS").unwrap_or(if long { LONG } else { SHORT }),
+            patience: if long && mode == "auto" { PROMISE } else { LENIENT },
+        };
+        let (lost, slow) = run.play().await;
+        lost_by_baseline += lost;
+        failures.extend(slow);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(!long || lost_by_baseline > 0, "a plain cursor lost nothing: the workload is not hostile");
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text}, expected a number")))
+}
+
+fn seeds() -> Vec<u64> {
+    let fresh = || u64::from(uuid::Uuid::new_v4().as_fields().0);
+    match std::env::var("HOSTILE_SEEDS") {
+        Err(_) => vec![fresh()],
+        Ok(text) => match text.strip_prefix('x') {
+            Some(count) => (0..count.parse::<u32>().expect("HOSTILE_SEEDS=x10")).map(|_| fresh()).collect(),
+            None => text.split(',').map(|s| s.trim().parse().expect("HOSTILE_SEEDS=1,2,3")).collect(),
+        },
+    }
+}
+
+fn version() -> Wanted {
+    match std::env::var("HOSTILE_PG").as_deref() {
+        Err(_) | Ok("") => Wanted::Default,
+        Ok("15") => Wanted::V15,
+        Ok("16") => Wanted::V16,
+        Ok("17") => Wanted::V17,
+        Ok("18") => Wanted::V18,
+        Ok(other) => panic!("HOSTILE_PG is {other}, expected 15, 16, 17 or 18"),
+    }
+}
+
+struct Run {
+    seed: u64,
+    mode: &'static str,
+    seconds: u64,
+    patience: Duration,
+}
+
+impl Run {
+    /// Plays all rounds; says how many rows the plain cursor lost, and which rounds took too long.
+    async fn play(&self) -> (usize, Vec<String>) {
+        let world = Arc::new(self.world().await);
+        let name = format!("hostile {} seed {} on {}", self.mode, self.seed, world.cluster.version());
+        eprintln!("{name}: {} s", self.seconds);
+        let journal = Arc::new(Journal::default());
+        let (baseline, over) =
+            (watch_plainly(world.url.clone()), Instant::now() + Duration::from_secs(self.seconds));
+        let (mut acts, mut round, mut slow) =
+            (vec![0; usize::try_from(writers::WRITERS).unwrap_or(0)], 0, Vec::new());
+        while Instant::now() < over {
+            let took = self.round(&world, &journal, &mut acts, round, &name).await;
+            if took > self.patience {
+                eprintln!("{name}: too slow\n{}", world.daemon.log(150));
+                slow.push(format!("{name}: round {round} took {took:.2?}, allowed {:?}", self.patience));
+            }
+            round += 1;
+        }
+        let client = connect(&world.url).await;
+        let lost = baseline.lost(&client).await;
+        let signals = verdict::expected(&client).await.expect("count");
+        let dead = verdict::dead_letters(&client).await.expect("count");
+        eprintln!(
+            "{name}: ok, {}, {signals} signals, {dead} dead letters, the daemon gave up {} times, a plain cursor lost {lost} births",
+            journal.summary(),
+            world.daemon.gave_up().len(),
+        );
+        world.daemon.gave_up().iter().for_each(|words| eprintln!("{name}: gave up: {words}"));
+        world.daemon.end();
+        assert_eq!(dead, 0, "{name}: nothing was written that could not be handed off");
+        (lost, slow)
+    }
+
+    async fn world(&self) -> World {
+        let settings = vec![("max_prepared_transactions".to_owned(), "20".to_owned())];
+        let options = ClusterOptions { version: version(), settings, ..options() };
+        let cluster = Arc::new(private_cluster(options).await);
+        cluster.create_database("hostile", None).await.expect("a database");
+        let url = cluster.url("hostile");
+        for arguments in [&["migrate"][..], &["types", "activate", "--all"]] {
+            program(&url, arguments).await;
+        }
+        let client = connect(&url).await;
+        // Sessions that take ids in stocks leave holes that are filled out of order.
+        client.batch_execute("alter sequence birth_registry_id_seq cache 50").await.expect("a cache");
+        let proxy = Proxy::start(cluster.port()).await;
+        let through = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
+        let daemon = Daemon::start(&through, self.mode);
+        World { cluster, proxy, daemon, url, slot: "gov_handoff_hostile".to_owned() }
+    }
+
+    /// Writers and faults together, then one last fault, then the verdict. How long it took to be complete.
+    async fn round(
+        &self,
+        world: &Arc<World>,
+        journal: &Arc<Journal>,
+        acts: &mut [u64],
+        round: u64,
+        name: &str,
+    ) -> Duration {
+        let (stop, streams) = (Arc::new(AtomicBool::new(false)), self.mode != "poll");
+        let writing: Vec<_> = (0..)
+            .zip(acts.iter())
+            .map(|(writer, first)| {
+                let (stop, journal) = (Arc::clone(&stop), Arc::clone(journal));
+                tokio::spawn(writers::write(world.url.clone(), self.seed, writer, *first, stop, journal))
+            })
+            .collect();
+        let length = ROUND.min(Duration::from_secs(self.seconds) / 2);
+        let until = Instant::now() + length;
+        let machines =
+            self.lane(world, until, [1_000, round], move |r| Fault::of_machines(r, streams), (300, 2_000));
+        let network = self.lane(world, until, [1_001, round], Fault::of_network, (500, 4_000));
+        let (mut faults, more) = tokio::join!(machines, network);
+        faults.extend(more);
+        stop.store(true, Ordering::Relaxed);
+        for (act, writer) in acts.iter_mut().zip(writing) {
+            *act = writer.await.expect("a writer does not panic");
+        }
+        let client = connect(&world.url).await;
+        writers::finish_prepared(&client).await.expect("prepared transactions end");
+        drop(client);
+
+        let mut random = Random::at(self.seed, [1_002, round]);
+        let last = Fault::any(&mut random, streams);
+        let stop = Arc::new(AtomicBool::new(false));
+        let burst = tokio::spawn(writers::burst(world.url.clone(), self.seed, round, Arc::clone(&stop)));
+        world.suffer(last, &mut random).await;
+        stop.store(true, Ordering::Relaxed);
+        burst.await.expect("the burst does not panic");
+        let began = Instant::now();
+
+        let client = connect(&world.url).await;
+        let took = self.await_completeness(world, journal, &client, began, name).await;
+        let superfluous = verdict::superfluous(&client).await.expect("the verdict");
+        assert!(superfluous.is_empty(), "{name}: {superfluous:#?}\n{}", world.daemon.log(400));
+        eprintln!("{name}: round {round}: complete {took:.2?} after {last:?}; before it {faults:?}");
+        took
+    }
+
+    /// One fault after the other until the time is up.
+    async fn lane(
+        &self,
+        world: &World,
+        until: Instant,
+        place: [u64; 2],
+        choose: impl Fn(&mut Random) -> Fault,
+        pause: (u64, u64),
+    ) -> Vec<Fault> {
+        let (mut random, mut suffered) = (Random::at(self.seed, place), Vec::new());
+        loop {
+            let pause = Duration::from_millis(random.between(pause.0, pause.1));
+            if Instant::now() + pause > until {
+                tokio::time::sleep_until(until.into()).await;
+                return suffered;
+            }
+            tokio::time::sleep(pause).await;
+            let fault = choose(&mut random);
+            world.suffer(fault, &mut random).await;
+            suffered.push(fault);
+        }
+    }
+
+    async fn await_completeness(
+        &self,
+        world: &World,
+        journal: &Journal,
+        client: &Client,
+        began: Instant,
+        name: &str,
+    ) -> Duration {
+        loop {
+            let asked = began.elapsed();
+            let missing = verdict::missing(client).await.expect("the verdict");
+            if missing.is_empty() {
+                return asked;
+            }
+            if asked > LOST {
+                let told: Vec<_> =
+                    missing.iter().take(40).map(|m| format!("{m:?}: {}", journal.of(&m.code))).collect();
+                panic!(
+                    "{name}: {} signals are lost (replay with HOSTILE=1 HOSTILE_MODES={} HOSTILE_SEEDS={}):\n{}\n{}",
+                    missing.len(),
+                    self.mode,
+                    self.seed,
+                    told.join("\n"),
+                    world.daemon.log(400)
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The plain cursor at work beside the daemon, over as many connections as it takes.
+struct Baseline {
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<PlainCursor>,
+}
+
+fn watch_plainly(url: String) -> Baseline {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    let task = tokio::spawn(async move {
+        let (mut cursor, mut session): (PlainCursor, Option<Client>) = Default::default();
+        loop {
+            let last = told.load(Ordering::Relaxed);
+            if session.is_none()
+                && let Ok((client, connection)) = tokio_postgres::connect(&url, NoTls).await
+            {
+                tokio::spawn(connection);
+                session = Some(client);
+            }
+            if let Some(client) = &session
+                && cursor.poll(client).await.is_err()
+            {
+                session = None;
+            }
+            if last {
+                return cursor;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    Baseline { stop, task }
+}
+
+impl Baseline {
+    async fn lost(self, client: &Client) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        let cursor = self.task.await.expect("the baseline does not panic");
+        cursor.lost(client).await.expect("what it lost")
+    }
+}
+
+/// Runs a command of the program, which must succeed.
+async fn program(url: &str, arguments: &[&str]) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
+    command.args(arguments).env("DATABASE_URL", url);
+    let output = blocking(move || command.output()).await.expect("the program starts");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
