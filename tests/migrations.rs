@@ -25,7 +25,7 @@ async fn objects(db: &TestDb) -> Vec<String> {
     texts(&db.client, query).await
 }
 
-const STEPS: usize = 5;
+const STEPS: usize = 6;
 
 /// How many steps are said to be in this state.
 fn steps(said: &str, state: &str) -> usize {

@@ -29,6 +29,9 @@ group = [["object_class", "thing"]]
 
 const TAKEN: &str = "select max(last_run_summary #>> '{certificate,taken_at}') from gov_worker_cursor \
                      where source_name = 'birth_registry'";
+/// The template leaves room below; these tests name ids.
+const COUNT_FROM_ONE: &str = "alter table birth_registry alter column id restart; \
+                              alter table registry_changelog alter column id restart";
 const SIGNALS: &str = "event_domain = 'governance' and event_subject_ref is not null";
 
 async fn sql(client: &Client, statement: &str) {
@@ -80,6 +83,7 @@ async fn latest(url: &str, source: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_names_restores_and_then_finds_nothing() {
     let db = migrated().await;
+    sql(&db.client, COUNT_FROM_ONE).await;
     done(&db.url, &["types", "activate", "--all"]).await;
     sql(&db.client, &births(3_000)).await;
     sql(
@@ -343,6 +347,7 @@ async fn a_frontier_that_cannot_be_trusted_is_answered_with_a_full_comparison() 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_vanish_or_come_again_are_a_finding() {
     let db = migrated().await;
+    sql(&db.client, COUNT_FROM_ONE).await;
     sql(&db.client, &births(10)).await;
     let _daemon = Daemon::running(&db, "poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")]).await;
     let captured =
