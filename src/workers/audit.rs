@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 pub const WORKER: &str = "gov_periodic_full_audit";
-const TTL: Duration = Duration::from_secs(60);
+/// Far longer than a chunk takes.
+const TTL: Duration = Duration::from_secs(20);
 const CHUNK: i64 = 5_000;
 /// A row that was committed a moment ago may still be on its way through the intake; it is asked for again this long.
 const GRACE: Duration = Duration::from_secs(3);
@@ -91,15 +92,29 @@ impl Progress {
     }
 }
 
-/// Takes the audit's lease; two audits at once would count each other's repairs.
+/// Takes the audit's lease; two audits at once would count each other's repairs. One that was killed is waited for.
 pub async fn claim(store: &Store) -> Result<Lease> {
     let owner = format!("audit-{}-{}", std::process::id(), Uuid::new_v4().simple());
-    match store.claim_lease(WORKER, &owner, TTL).await? {
-        Claim::Held(lease) => Ok(lease),
-        Claim::Taken(view) => Err(Error::new(
-            Kind::Config,
-            format!("another audit is running ({}); wait for it to end", view.owner.unwrap_or_default()),
-        )),
+    let begun = Instant::now();
+    loop {
+        match store.claim_lease(WORKER, &owner, TTL).await? {
+            Claim::Held(lease) => return Ok(lease),
+            // It ticks with every chunk: who is still there after the time of a lease is alive.
+            Claim::Taken(view) if begun.elapsed() > TTL + Duration::from_secs(1) => {
+                let holder = view.owner.unwrap_or_default();
+                return Err(Error::new(
+                    Kind::Config,
+                    format!("another audit is running ({holder}); wait for it to end"),
+                ));
+            }
+            Claim::Taken(view) => {
+                tracing::info!(
+                    holder = view.owner,
+                    "another audit holds the lease; waiting whether it is alive"
+                );
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
     }
 }
 
