@@ -2,6 +2,9 @@
 --
 -- Each object stands behind a marker line. An object that exists already is skipped, whatever its shape: a live table is
 -- adopted as it is and never altered. What was created here is recorded, so that the way back drops only that.
+--
+-- Vocabularies are array constants, not lists: the server reads a CHECK anew for each statement, and a list is ten times
+-- the text.
 
 --@ object birth_registry
 create table public.birth_registry (
@@ -52,17 +55,14 @@ create table public.event_outbox (
     safe_payload           jsonb not null default '{}',
     occurred_at            timestamptz not null default now(),
     created_at             timestamptz not null default now(),
-    constraint event_outbox_domain_known check (event_domain in
-        ('iu', 'piece', 'staging', 'birth_registry', 'governance', 'tac', 'kg', 'system', 'dot', 'health')),
-    constraint event_outbox_stream_known check (event_stream in
-        ('comment', 'review', 'update', 'birth', 'task', 'alert', 'health')),
-    constraint event_outbox_lane_known check (delivery_lane in ('immediate', 'delayed')),
-    constraint event_outbox_severity_known check (event_severity in ('info', 'warning', 'critical')),
-    constraint event_outbox_class_known check (payload_classification in ('safe_metadata', 'restricted')),
+    constraint event_outbox_domain_known check (event_domain = any ('{iu, piece, staging, birth_registry, governance, tac, kg, system, dot, health}')),
+    constraint event_outbox_stream_known check (event_stream = any ('{comment, review, update, birth, task, alert, health}')),
+    constraint event_outbox_lane_known check (delivery_lane = any ('{immediate, delayed}')),
+    constraint event_outbox_severity_known check (event_severity = any ('{info, warning, critical}')),
+    constraint event_outbox_class_known check (payload_classification = any ('{safe_metadata, restricted}')),
     constraint event_outbox_address_present check (btrim(canonical_address) <> ''),
     constraint event_outbox_actor_present check (btrim(actor_ref) <> ''),
-    constraint event_outbox_signal_not_data check (not safe_payload ?| array[
-        'body', 'content', 'raw', 'vector', 'embedding', 'secret', 'token', 'password', 'ssn', 'personal_data'])
+    constraint event_outbox_signal_not_data check (not safe_payload ?| '{body, content, raw, vector, embedding, secret, token, password, ssn, personal_data}')
 );
 create unique index event_outbox_subject_once
     on public.event_outbox (event_domain, event_type, event_subject_table, event_subject_ref)
@@ -87,8 +87,7 @@ create table public.event_pending (
     created_at        timestamptz not null default now(),
     constraint event_pending_address_present check (btrim(canonical_address) <> ''),
     constraint event_pending_actor_present check (btrim(actor_ref) <> ''),
-    constraint event_pending_signal_not_data check (not capture_payload ?| array[
-        'body', 'content', 'raw', 'vector', 'embedding', 'secret', 'token', 'password', 'ssn', 'personal_data'])
+    constraint event_pending_signal_not_data check (not capture_payload ?| '{body, content, raw, vector, embedding, secret, token, password, ssn, personal_data}')
 );
 create index event_pending_open on public.event_pending (event_type_hint, id) where processed_at is null;
 
@@ -168,7 +167,7 @@ create table public.iu_route_dead_letter (
     resolution      text,
     resolved_by     text,
     unique (worker_name, idempotency_key),
-    constraint dead_letter_resolution_known check (resolution in ('replayed', 'discarded', 'superseded')),
+    constraint dead_letter_resolution_known check (resolution = any ('{replayed, discarded, superseded}')),
     constraint dead_letter_resolved_whole check ((resolved_at is null) = (resolution is null))
 );
 
@@ -194,8 +193,7 @@ create table public.queue_heartbeat (
     metadata         jsonb not null default '{}',
     created_at       timestamptz not null default now(),
     updated_at       timestamptz not null default now(),
-    constraint queue_heartbeat_executor_known check (executor_kind in
-        ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter'))
+    constraint queue_heartbeat_executor_known check (executor_kind = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
 );
 
 --@ object job_queue
@@ -221,12 +219,9 @@ create table public.job_queue (
     actor_ref       text not null default current_user,
     created_at      timestamptz not null default now(),
     updated_at      timestamptz not null default now(),
-    constraint job_queue_status_known check (status in ('queued', 'leased', 'in_progress', 'succeeded', 'failed',
-        'retry_waiting', 'dead_letter', 'cancelled', 'cleaned')),
-    constraint job_queue_executor_known check (executor in
-        ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter')),
-    constraint job_queue_signal_not_data check (not safe_payload ?| array[
-        'body', 'content', 'raw', 'vector', 'embedding', 'secret', 'token', 'password', 'ssn', 'personal_data'])
+    constraint job_queue_status_known check (status = any ('{queued, leased, in_progress, succeeded, failed, retry_waiting, dead_letter, cancelled, cleaned}')),
+    constraint job_queue_executor_known check (executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}')),
+    constraint job_queue_signal_not_data check (not safe_payload ?| '{body, content, raw, vector, embedding, secret, token, password, ssn, personal_data}')
 );
 
 --@ object system_issues
@@ -257,10 +252,9 @@ create table public.dot_config (
 create table public.iu_sql_event_route (
     id                  uuid primary key default gen_random_uuid(),
     route_code          text not null unique,
-    source_object_kind  text not null check (source_object_kind in ('table', 'row', 'function', 'trigger', 'view')),
+    source_object_kind  text not null check (source_object_kind = any ('{table, row, function, trigger, view}')),
     source_object       text not null,
-    sql_event           text not null check (sql_event in
-        ('insert', 'update', 'delete', 'call', 'ddl_create', 'ddl_alter', 'ddl_drop')),
+    sql_event           text not null check (sql_event = any ('{insert, update, delete, call, ddl_create, ddl_alter, ddl_drop}')),
     target_event_domain text not null,
     target_event_type   text not null,
     target_event_stream text not null,

@@ -146,9 +146,26 @@ $$;
 
 -- Apply ------------------------------------------------------------------------------------------------------------
 
+-- Whether (p_ts, p_id) lies ahead of the recorded watermark; integers compare as numbers.
+create function public.gov_watermark_ahead(p_ts timestamptz, p_id text, p_old_ts timestamptz, p_old_id text,
+                                           p_definition jsonb)
+returns boolean language sql immutable
+as $$
+    select p_id is not null and (
+        p_old_id is null
+        or p_ts > p_old_ts
+        or (p_ts is not distinct from p_old_ts
+            and case when p_definition #>> '{id,type}' in ('int4', 'int8')
+                     then p_id::numeric > p_old_id::numeric
+                     else p_id collate "C" > p_old_id collate "C" end))
+$$;
+
 -- One batch, one statement of the client, one commit. The order inside: types are read under a shared lock (an activation
 -- waits for us, or we see it); signals and captures by identity; marks for what is new only; ranges, cursors and the
 -- stream's position; the fence last. All or nothing: the position moves only with the effects it stands for.
+--
+-- The daemon's writing sessions run in UTC, with one plan for all batches and without table scans (store/connect.rs). That
+-- is set there, once, because setting it here, for each call, costs a seventh of what recording a lone row does.
 --
 -- r_* describe the rules met in this batch, s_* the signals sorted by id (s_rule is an index into r_*; s_flag 0 normal,
 -- 1 untrusted, 2 unmapped; s_object marks the one signal that stands for its object), g_* the coalesced groups sorted by
@@ -165,12 +182,6 @@ create function public.gov_handoff_apply(
     l_slot text, l_lsn pg_lsn)
 returns table (emitted bigint, captured bigint) language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
-set timezone = 'UTC'
--- Every table here is met by its key, whatever the size of the batch. So one plan suits all, and planning for each batch
--- anew, which the server would prefer for short arrays, costs more than recording a lone row. No scan of a table may be
--- that plan, however small the table was when it was made.
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_variable
 declare
@@ -192,8 +203,10 @@ begin
     if v_total > 0 then
         perform pg_advisory_xact_lock_shared(6748001, 1);
         select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
-               array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n)
-          into v_active, v_any_active, v_change
+               array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n),
+               (select exists (select from event_pending)),
+               (select coalesce(max(value::int), 1) from dot_config where key = 'governance.ruleset_version')
+          into v_active, v_any_active, v_change, v_pending, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
           left join event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
 
@@ -268,7 +281,6 @@ begin
 
         if v_emitted_n + v_captured_n > 0 then
             -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
-            select exists (select from event_pending) into v_pending;
             if v_pending and v_emitted_n > 0 then
                 select array_agg(u.id) into v_out from unnest(v_out) as u (id)
                  where not exists (select from event_pending p where p.id = u.id);
@@ -282,13 +294,23 @@ begin
                           where ($4)[s.rule] and s.flag = 0 and s.id in (select unnest($5))'
                    into v_n using s_id, s_rule, s_flag, r_bumps, v_new;
                 if v_n > 0 then
-                    update dot_config set value = (value::int + 1)::text where key = 'governance.ruleset_version';
+                    update dot_config set value = (value::int + 1)::text where key = 'governance.ruleset_version'
+                    returning value::int into v_ruleset;
                 end if;
             end if;
-            select coalesce(max(value::int), 1) into v_ruleset from dot_config where key = 'governance.ruleset_version';
 
             -- Marks come last among the effects: they are the rows that batches share, so their locks are held shortest.
             if v_all_new then
+                with groups as (
+                    insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes,
+                        last_occurred_at)
+                    select g.key, g.dims, g.reason, now(), g.changes, g.latest
+                      from unnest(g_key, g_dims, g_reason, g_count, g_latest) as g (key, dims, reason, changes, latest)
+                    on conflict (group_key) do update
+                        set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                            generation = c.generation + 1, changes = c.changes + excluded.changes,
+                            last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+                )
                 insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
                     dirty_reason, dirtied_at, last_occurred_at)
                 select s.address, v_ruleset, s.object_type, s.grp, r_kind[s.rule], now(), s.occurred
@@ -299,13 +321,6 @@ begin
                 on conflict (candidate_key, ruleset_version) do update
                     set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
                         generation = c.generation + 1, group_key = excluded.group_key,
-                        last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at);
-                insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
-                select g.key, g.dims, g.reason, now(), g.changes, g.latest
-                  from unnest(g_key, g_dims, g_reason, g_count, g_latest) as g (key, dims, reason, changes, latest)
-                on conflict (group_key) do update
-                    set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
-                        generation = c.generation + 1, changes = c.changes + excluded.changes,
                         last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at);
             elsif cardinality(v_new) > 0 then
                 perform gov_handoff_mark_new(v_new, v_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type,
@@ -328,33 +343,38 @@ begin
         perform gov_gap_replace(p_worker, x_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
     end if;
 
-    -- The watermark is for order, lag and people. It only ever moves forward: a hole filled late leaves it where it is.
-    update gov_worker_cursor c
-       set events_seen = c.events_seen + n.seen,
-           attempts_written = c.attempts_written + n.signals,
-           last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
-           last_watermark_ts = case when n.ahead then n.ts else c.last_watermark_ts end,
-           last_watermark_id = case when n.ahead then n.id else c.last_watermark_id end
-      from (select k.worker_name, k.source_name, u.seen, u.signals, u.ts, u.id,
-                   u.id is not null and (
-                       k.last_watermark_id is null
-                       or u.ts > k.last_watermark_ts
-                       or (u.ts is not distinct from k.last_watermark_ts
-                           and case when k.metadata #>> '{id,type}' in ('int4', 'int8')
-                                    then u.id::numeric > k.last_watermark_id::numeric
-                                    else u.id collate "C" > k.last_watermark_id collate "C" end)
-                   ) as ahead
-              from unnest(c_source, c_ts, c_id, c_seen, c_signals) as u (source, ts, id, seen, signals)
-              join gov_worker_cursor k on k.worker_name = p_worker and k.source_name = u.source) n
-     where c.worker_name = n.worker_name and c.source_name = n.source_name;
-
-    if l_lsn is not null then
+    -- One statement for all that moves, because starting one is most of its cost. The watermark is for order, lag and
+    -- people; it only ever moves forward, and a hole filled late leaves it where it is. The fence is an UPDATE, as in
+    -- gov_lease_fence: its row lock orders us against a takeover, and nothing but the commit follows it.
+    with cursors as (
+        update gov_worker_cursor c
+           set events_seen = c.events_seen + u.seen,
+               attempts_written = c.attempts_written + u.signals,
+               last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
+               last_watermark_ts = case
+                   when gov_watermark_ahead(u.ts, u.id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   then u.ts else c.last_watermark_ts end,
+               last_watermark_id = case
+                   when gov_watermark_ahead(u.ts, u.id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   then u.id else c.last_watermark_id end
+          from unnest(c_source, c_ts, c_id, c_seen, c_signals) as u (source, ts, id, seen, signals)
+         where c.worker_name = p_worker and c.source_name = u.source
+    ), moved as (
         update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
-         where slot_name = l_slot and durable_lsn < l_lsn;
+         where slot_name = l_slot and durable_lsn < l_lsn
+    ), fence as (
+        update queue_heartbeat
+           set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
+         where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+        returning 1
+    )
+    select count(*) into v_n from fence;
+    if v_n = 0 then
+        raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
-
-    perform gov_lease_fence(p_worker, p_owner, p_term);
-    return query select v_emitted_n::bigint, v_captured_n::bigint;
+    emitted := v_emitted_n;
+    captured := v_captured_n;
+    return next;
 end
 $$;
 

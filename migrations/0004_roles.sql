@@ -78,7 +78,7 @@ begin
     for f in
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
-         where p.pronamespace = 'public'::regnamespace and p.proname ~ '^gov_(handoff|finding|lease|gap|type|source|stream|frontier|audit)_'
+         where p.pronamespace = 'public'::regnamespace and p.proname ~ '^gov_(handoff|watermark|finding|lease|gap|type|source|stream|frontier|audit)_'
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);

@@ -36,9 +36,8 @@ pub fn run() -> Result<ExitCode> {
         clap_complete::generate(shell, &mut Arguments::command(), "gov-handoff", &mut std::io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
-    // Two workers: the lanes wait for the server, not for each other.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    // One thread: the work is the server's, and a row that hops from thread to thread waits for each to wake up.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Error::new(Kind::Internal, format!("cannot start the runtime: {e}")))?;

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::{Delivery, Outcome};
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, failpoint, open, patience};
+use crate::intake::{End, Shared, failpoint, open_writer, patience};
 use crate::store::apply::Advance;
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
@@ -96,7 +96,7 @@ async fn session(shared: &Shared) -> Result<End> {
     // The server itself ends a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
-    let writer = open(config, "gov-handoff writer").await?;
+    let writer = open_writer(config, "gov-handoff writer").await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
     let mut turns = session.turns().await?;
     let mut checked_at = Instant::now();

@@ -115,6 +115,11 @@ async fn open(config: &Config, name: &str) -> Result<Store> {
     Ok(connect::open(&config.target, name).await?.within(patience(config)))
 }
 
+/// The same for a session that applies batches.
+async fn open_writer(config: &Config, name: &str) -> Result<Store> {
+    Ok(connect::open_writer(&config.target, name).await?.within(patience(config)))
+}
+
 /// Not below a few seconds: a large batch takes its time, and so does a crash recovery's first statement.
 fn patience(config: &Config) -> Duration {
     config.lease_ttl.max(Duration::from_secs(5))

@@ -15,7 +15,7 @@ use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::deliver::Delivery;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, StreamRecord, failpoint, named, open};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named, open, open_writer};
 use crate::source::stream::{Event, Gate, Stream};
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
@@ -145,7 +145,7 @@ fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
 
 async fn session(shared: &Shared) -> Result<End> {
     let config = &shared.config;
-    let store = open(config, "gov-handoff stream writer").await?;
+    let store = open_writer(config, "gov-handoff stream writer").await?;
     let sources = store.sources(&config.worker).await?;
     let definitions = shared.definitions.subscribe();
     if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {

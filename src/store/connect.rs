@@ -24,10 +24,24 @@ const OPENING: Duration = Duration::from_secs(5);
 /// How long a session that nobody uses any more may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// What a session that applies batches adds. Every table of the gates is met by its key, whatever the size of the batch:
+/// so one plan suits all, and planning for each batch anew, which the server would prefer for short arrays, costs more than
+/// recording a lone row. No scan of a table may be that plan, however small the table was when it was made.
+const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
+
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
+    open_with(target, name, SESSION).await
+}
+
+/// As [`open`], for a session that does little else than apply batches.
+pub async fn open_writer(target: &Target, name: &str) -> Result<Store> {
+    open_with(target, name, &format!("{SESSION} {WRITING}")).await
+}
+
+async fn open_with(target: &Target, name: &str, session: &str) -> Result<Store> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
-    match tokio::time::timeout(OPENING, client(target, name)).await {
+    match tokio::time::timeout(OPENING, client(target, name, session)).await {
         Ok(opened) => opened.map(|(client, wanted)| Store::new(client, wanted)),
         Err(_) => Err(Error::new(
             Kind::Connection,
@@ -36,9 +50,9 @@ pub async fn open(target: &Target, name: &str) -> Result<Store> {
     }
 }
 
-async fn client(target: &Target, name: &str) -> Result<(Client, oneshot::Sender<()>)> {
+async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, oneshot::Sender<()>)> {
     let mut config = target.pg().clone();
-    let options = config.get_options().map_or_else(|| SESSION.to_owned(), |o| format!("{o} {SESSION}"));
+    let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(name);
     let failed = |e: tokio_postgres::Error| explain(e, target);
     if target.tls == Tls::Disable || target.host().starts_with('/') {
