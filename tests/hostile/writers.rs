@@ -227,7 +227,7 @@ impl Act<'_> {
                 self.run(Self::events(n)).await
             }
             "events of other domains, held open" => self.held(Self::events(2)).await,
-            "rolled back, vacuumed, written again" => self.into_old_pages().await,
+            "rolled back, vacuumed, written again" => self.reuse_old_pages().await,
             "all tables at once" => {
                 let rows = [self.birth_rows(2), self.change_rows(2), self.event_rows(2)].join("; ");
                 let pause = self.pause();
@@ -401,7 +401,7 @@ impl Act<'_> {
     }
 
     /// New rows on pages that a scan has passed: what a scan of the heap's tail would not see.
-    async fn into_old_pages(&mut self) -> Done {
+    async fn reuse_old_pages(&mut self) -> Done {
         let (gone, kept) = (self.birth_rows(150), self.birth_rows(3));
         self.send(&format!("begin; {gone}; rollback")).await?;
         self.send("vacuum (index_cleanup on) birth_registry").await?;
