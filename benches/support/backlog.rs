@@ -101,7 +101,7 @@ async fn effects(client: &Client) -> Vec<String> {
     let query = "\
         select count(*)::text || ':' || coalesce(sum(hashtextextended(concat_ws(' ', id, event_type, event_subject_table, \
                    event_subject_ref, canonical_address, actor_ref, source_system, safe_payload, occurred_at), 0)), 0) \
-          from event_outbox \
+          from event_outbox where event_subject_ref is not null \
         union all \
         select count(*)::text || ':' || coalesce(sum(hashtextextended(concat_ws(' ', candidate_key, ruleset_version, \
                    object_type, group_key, dirty, dirty_reason, generation, last_occurred_at), 0)), 0) \
