@@ -30,7 +30,11 @@ pub async fn measure(world: &World, options: &Options, report: &mut Report) {
     until(&client, "select exists (select from v_governance_worker where mode = 'stream')").await;
     let rows = WARM_UP + options.seconds * COMMITS_PER_SECOND;
     write_steadily(world, rows).await;
-    until(&client, &format!("select count(*) >= {rows} from event_outbox where event_subject_ref is not null")).await;
+    until(
+        &client,
+        &format!("select count(*) >= {rows} from event_outbox where event_subject_ref is not null"),
+    )
+    .await;
     let resident_kib = daemon.resident_kib();
     drop(daemon);
     let after = round_trip(&client).await;
