@@ -93,6 +93,8 @@ impl Config {
     }
 
     fn merge(layer: Layer, env: &HashMap<String, String>) -> Result<Self> {
+        // What was asked for is checked before what it needs: a typing error is not answered with a missing URL.
+        let intent = parse_intent(layer.mode.as_deref().unwrap_or("auto"))?;
         let target = Target::parse(layer.database_url.as_deref(), env)?;
         let replication = match &layer.replication_url {
             Some(url) => Target::parse(Some(url), env).map_err(|e| e.context("replication_url"))?,
@@ -118,7 +120,7 @@ impl Config {
         Ok(Self {
             replication,
             target,
-            intent: parse_intent(layer.mode.as_deref().unwrap_or("auto"))?,
+            intent,
             worker: layer.worker.unwrap_or_else(|| "gov_handoff_intake".to_owned()),
             slot,
             publication,

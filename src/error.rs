@@ -142,6 +142,12 @@ impl From<tokio_postgres::Error> for Error {
                 }
                 None => format!("refused by the database ({})", db.code().code()),
             },
+            // The server says what is denied, not who may.
+            Kind::Privilege if db.hint().is_none() => format!(
+                "{}; the daemon's role must be a member of gov_handoff_worker, an operator's of gov_handoff_operator, \
+                 and migrate wants the database's owner or a superuser",
+                db.message()
+            ),
             _ => match db.hint() {
                 Some(hint) => format!("{} ({hint})", db.message()),
                 None => db.message().to_owned(),
