@@ -73,6 +73,19 @@ pub enum Phase {
 }
 
 impl Progress {
+    /// Nothing counted yet; complete, in the end, through what this snapshot covers.
+    fn begun(snapshot: &Snapshot, check: bool) -> Self {
+        Self {
+            started_at: snapshot.taken_at.clone(),
+            check,
+            frontier: snapshot.xmin.to_string(),
+            system_identifier: snapshot.system_identifier.clone(),
+            lsn: snapshot.lsn.map(|l| l.to_string()),
+            digest: Digest::default().to_string(),
+            ..Self::default()
+        }
+    }
+
     /// Nothing was wrong.
     #[must_use]
     pub fn clean(&self) -> bool {
@@ -176,16 +189,7 @@ impl Audit<'_> {
             }
         }
         let snapshot = self.reader.snapshot().await?;
-        let progress = Progress {
-            started_at: snapshot.taken_at.clone(),
-            check: self.scope.check,
-            frontier: snapshot.xmin.to_string(),
-            system_identifier: snapshot.system_identifier.clone(),
-            lsn: snapshot.lsn.map(|l| l.to_string()),
-            digest: Digest::default().to_string(),
-            ..Progress::default()
-        };
-        Ok((None, progress))
+        Ok((None, Progress::begun(&snapshot, self.scope.check)))
     }
 
     /// The rows not older than the last certificate, in one snapshot.
@@ -193,16 +197,7 @@ impl Audit<'_> {
         let begun = Instant::now();
         let source = Arc::clone(&self.source);
         let read = self.reader.read_frontier(self.intake, &source).await?;
-        let snapshot: Snapshot = read.snapshot.clone();
-        let mut progress = Progress {
-            started_at: snapshot.taken_at.clone(),
-            check: self.scope.check,
-            frontier: snapshot.xmin.to_string(),
-            system_identifier: snapshot.system_identifier.clone(),
-            lsn: snapshot.lsn.map(|l| l.to_string()),
-            digest: Digest::default().to_string(),
-            ..Progress::default()
-        };
+        let mut progress = Progress::begun(&read.snapshot, self.scope.check);
         let checker =
             Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
         loop {
