@@ -17,7 +17,7 @@ create table public.gov_worker_cursor (
     created_at        timestamptz not null default now(),
     updated_at        timestamptz not null default now(),
     primary key (worker_name, source_name),
-    constraint gov_worker_cursor_phase_known check (phase in ('seeding', 'reconciling', 'incremental'))
+    constraint gov_worker_cursor_phase_known check (phase = any ('{seeding, reconciling, incremental}'))
 );
 -- The definition is large, the rest is rewritten by every batch: kept out of line it is neither copied nor logged each time.
 alter table public.gov_worker_cursor set (toast_tuple_target = 128, fillfactor = 70);

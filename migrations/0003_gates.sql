@@ -378,6 +378,103 @@ begin
 end
 $$;
 
+-- The same for a batch of one signal, which is what a quiet system's births come as: it is half the price, because without
+-- arrays there is nothing to join and the server has half the plan to set up. Same order of steps and of locks, same
+-- effects (a test compares them). A signal whose type is not active goes the general way, and so is captured there.
+create function public.gov_handoff_apply_one(
+    p_worker text, p_owner text, p_term bigint, p_captured_by text,
+    r_source text, r_table text, r_kind text, r_change text, r_stream text, r_severity text,
+    s_id uuid, s_ref uuid, s_object boolean, s_object_type text, s_object_ref text, s_address text, s_group text,
+    s_key text, s_occurred timestamptz, s_system text, s_actor text, g_dims jsonb,
+    c_ts timestamptz, c_id text, l_slot text, l_lsn pg_lsn)
+returns table (emitted bigint, captured bigint) language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    v_locked text;
+    v_active boolean;
+    v_pending boolean;
+    v_ruleset int;
+begin
+    -- An assignment, because PERFORM would start a statement for it.
+    v_locked := pg_advisory_xact_lock_shared(6748001, 1);
+    select t.active, exists (select from event_pending p where p.id = s_id),
+           coalesce((select value::int from dot_config where key = 'governance.ruleset_version'), 1)
+      into v_active, v_pending, v_ruleset
+      from event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
+    if v_active is not true then
+        return query select a.emitted, a.captured from gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
+            array[r_source], array[r_table], array[r_kind], array[r_stream], array[r_severity], array[false],
+            array[s_id], array[s_ref], array[1], array[0::smallint], array[s_object], array[s_object_type],
+            array[s_object_ref], array[s_address], array[s_group], array[s_key], array[s_occurred], array[s_system],
+            array[s_actor], array[null::jsonb],
+            array[s_group], array[g_dims], array[s_occurred], array[r_kind], array[1],
+            array[r_source], array[c_ts], array[c_id], array[1::bigint], array[1::bigint],
+            null, '{}', '{}', '{}', '{}', l_slot, l_lsn) a;
+        return;
+    end if;
+
+    with recorded as (
+        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+            event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
+            payload_classification, safe_payload, occurred_at)
+        values (s_id, 'governance', r_kind, r_stream, r_severity, 'immediate', r_table, s_ref, s_address, s_actor,
+            s_system, 'safe_metadata',
+            jsonb_build_object('object_type', s_object_type, 'object_ref', s_object_ref,
+                'canonical_address', s_address, 'group_key', s_group, 'change_kind', r_change,
+                'source', r_source, 'source_key', s_key, 'occurred_at', s_occurred,
+                'source_system', s_system, 'actor_ref', s_actor, 'captured_by', p_captured_by),
+            coalesce(s_occurred, now()))
+        on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
+            where event_subject_ref is not null do nothing
+        returning 1
+    ), groups as (
+        insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+        -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
+        select s_group, g_dims, r_kind, now(), 1, s_occurred from recorded where not v_pending
+        on conflict (group_key) do update
+            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                generation = c.generation + 1, changes = c.changes + excluded.changes,
+                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+    ), objects as (
+        insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
+            dirty_reason, dirtied_at, last_occurred_at)
+        select s_address, v_ruleset, s_object_type, s_group, r_kind, now(), s_occurred
+          from recorded where s_object and not v_pending
+        on conflict (candidate_key, ruleset_version) do update
+            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                generation = c.generation + 1, group_key = excluded.group_key,
+                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+    )
+    select count(*) into emitted from recorded;
+
+    with cursors as (
+        update gov_worker_cursor c
+           set events_seen = c.events_seen + 1, attempts_written = c.attempts_written + 1,
+               last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
+               last_watermark_ts = case
+                   when gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   then c_ts else c.last_watermark_ts end,
+               last_watermark_id = case
+                   when gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   then c_id else c.last_watermark_id end
+         where c.worker_name = p_worker and c.source_name = r_source
+    ), moved as (
+        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+         where slot_name = l_slot and durable_lsn < l_lsn
+    )
+    update queue_heartbeat
+       set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+    if not found then
+        raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
+    end if;
+    captured := 0;
+    return next;
+end
+$$;
+
 -- The same marks when only a part of the batch was new. Planned anew each time (EXECUTE), because it has to join.
 create function public.gov_handoff_mark_new(
     p_new uuid[], p_ruleset int, r_kind text[], s_id uuid[], s_rule int[], s_flag smallint[], s_object boolean[],

@@ -85,7 +85,7 @@ begin
         if f.proname in ('gov_handoff_identity') then
             execute format('grant execute on function %s to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer', f.sig);
         elsif f.proname in ('gov_finding_raise', 'gov_finding_resolve', 'gov_lease_claim', 'gov_lease_renew', 'gov_lease_resign',
-                'gov_handoff_apply', 'gov_gap_cool', 'gov_handoff_refuse', 'gov_handoff_drain', 'gov_stream_bind',
+                'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_gap_cool', 'gov_handoff_refuse', 'gov_handoff_drain', 'gov_stream_bind',
                 'gov_stream_confirm', 'gov_frontier_advance', 'gov_audit_note') then
             execute format('grant execute on function %s to gov_handoff_worker', f.sig);
         end if;

@@ -36,6 +36,25 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
+/// A row and what it comes to. Mapping is most of a client's work for a row, and is done while an earlier batch commits.
+pub struct MappedRow {
+    source: Arc<Source>,
+    key: String,
+    watermark: Option<Watermark>,
+    mapped: Mapped,
+}
+
+impl MappedRow {
+    pub fn of(source: Arc<Source>, row: &Row) -> Self {
+        Self {
+            key: source.key(row).to_owned(),
+            watermark: source.watermark(row),
+            mapped: source.map(row),
+            source,
+        }
+    }
+}
+
 /// One mapped row, whole: a row is handed off or set aside with all its signals.
 struct Item {
     source: Arc<Source>,
@@ -65,11 +84,19 @@ impl Delivery<'_> {
     /// The order is right because whatever precedes the last commit moves nothing: rows set aside and parts of a bisected
     /// batch are idempotent by identity, and a crash between them leaves the reader where it was.
     pub async fn deliver(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
+        self.deliver_mapped(
+            rows.into_iter().map(|(source, row)| MappedRow::of(source, &row)).collect(),
+            advance,
+        )
+        .await
+    }
+
+    /// [`deliver`](Self::deliver) of rows that were mapped while they arrived.
+    pub async fn deliver_mapped(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let mut outcome = Outcome { seen: rows.len(), ..Outcome::default() };
         let mut items = Vec::with_capacity(rows.len());
-        for (source, row) in rows {
-            let (key, watermark) = (source.key(&row).to_owned(), source.watermark(&row));
-            match source.map(&row) {
+        for MappedRow { source, key, watermark, mapped } in rows {
+            match mapped {
                 // Its id leaves the ranges by `advance`; it is not counted, because the stream never sees it, and our
                 // own audit rows would otherwise call for the next audit row.
                 Mapped::Excluded => {}

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The slot goes when it retains this share of its budget: between two looks it may still grow.
 const GIVE_UP_AT: f64 = 0.8;
-/// How often the publication is compared with the sources: a stream over a narrowed one is silent about what it leaves
-/// out, and so is, from PostgreSQL 18 on, one over a publication that is gone.
-const PUBLICATION_EVERY: Duration = Duration::from_secs(1);
+/// How often the publication is compared with the sources though its catalogue entries have not changed.
+const PUBLICATION_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct SlotGuard {
@@ -19,7 +18,8 @@ pub struct SlotGuard {
     /// Bytes a second, smoothed over the last looks.
     pub rate: Option<f64>,
     looked_at: Option<Instant>,
-    publication_at: Option<Instant>,
+    /// The publication as it was when it was last compared, and when that was.
+    compared: Option<(String, Instant)>,
 }
 
 impl SlotGuard {
@@ -30,17 +30,30 @@ impl SlotGuard {
         if let Some(bytes) = retained.filter(|b| over(*b, config.wal_budget)) {
             self.give_up(store, shared, bytes).await?;
         }
-        if self.publication_at.is_none_or(|at| at.elapsed() >= PUBLICATION_EVERY) {
-            self.publication_at = Some(Instant::now());
-            let streaming = shared.mode.borrow().name() == "stream";
-            if streaming
-                && let Some(problem) = store
-                    .publication_problem(&config.publication, &store.sources(&config.worker).await?)
-                    .await?
-            {
+        if shared.mode.borrow().name() == "stream" {
+            self.watch_publication(store, shared).await?;
+        }
+        Ok(())
+    }
+
+    /// A stream over a narrowed publication is silent about what it leaves out, and so is, from PostgreSQL 18 on, one over
+    /// a publication that is gone. So each look asks whether the catalogue's entries are still the same ones, which costs a
+    /// few lookups, and compares in full only if they are not: that would cost what ten births do.
+    async fn watch_publication(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+        let config = &shared.config;
+        let version = store.publication_version(&config.publication).await?;
+        let known = self.compared.as_ref();
+        if known.is_some_and(|(seen, at)| *seen == version && at.elapsed() < PUBLICATION_EVERY) {
+            return Ok(());
+        }
+        let sources = store.sources(&config.worker).await?;
+        match store.publication_problem(&config.publication, &sources).await? {
+            Some(problem) => {
+                self.compared = None;
                 tracing::warn!(problem, "the publication changed under the stream");
                 shared.objection.send_replace(Some(problem));
             }
+            None => self.compared = Some((version, Instant::now())),
         }
         Ok(())
     }

@@ -220,6 +220,7 @@ async fn run_lanes(shared: Arc<Shared>) -> Result<()> {
         // The stream first, then the tables: what the stream had is not found missing.
         if shared.config.intent != Intent::Poll {
             stream::lane(&shared).await?;
+            tracing::info!(lsn = %*shared.reached.borrow(), "what the slot held is through, comparing with the tables");
         }
         return keyset::lane(&shared).await;
     }

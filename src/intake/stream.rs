@@ -10,10 +10,9 @@ use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
 use crate::core::pgoutput::decode;
-use crate::core::row::Row;
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Policy, Result};
-use crate::intake::deliver::Delivery;
+use crate::intake::deliver::{Delivery, MappedRow};
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared, StreamRecord, failpoint, named, open, open_writer};
 use crate::source::stream::{Event, Gate, Stream};
@@ -236,7 +235,7 @@ async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered
 /// What has arrived and is not durable yet.
 #[derive(Default)]
 struct Pending {
-    rows: Vec<(Arc<Source>, Row)>,
+    rows: Vec<MappedRow>,
     bytes: usize,
     /// A transaction has begun and its end has not come.
     open: bool,
@@ -414,7 +413,7 @@ impl Lane<'_> {
                 })?;
                 self.pending.bytes += row.size();
                 self.pending.in_transaction += 1;
-                self.pending.rows.push((source, row));
+                self.pending.rows.push(MappedRow::of(source, &row));
             }
             Ok(Delivered::NotABirth { table, action }) => {
                 tracing::warn!(table, action, "the source reported something other than an insert");
@@ -466,7 +465,7 @@ impl Lane<'_> {
             let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
             let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
             failpoint("before_apply");
-            delivery.deliver(rows, advance).await?;
+            delivery.deliver_mapped(rows, advance).await?;
             failpoint("after_apply");
             Ok(whole)
         }));

@@ -14,10 +14,13 @@ use crate::error::Result;
 use crate::store::Store;
 use crate::store::lease::Lease;
 use crate::store::value::{Instant, to_pg};
+use lone::Lone;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
+
+mod lone;
 
 /// How one source's cursor moves with a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +58,9 @@ impl Store {
         cursors: &[CursorStep],
         advance: Advance<'_>,
     ) -> Result<Applied> {
+        if let Some(lone) = Lone::of(batch, cursors, advance) {
+            return self.apply_one(lease, captured_by, &lone).await;
+        }
         let rules = Rules::of(batch);
         let s = Signals::of(batch, &rules);
         let g = Groups::of(batch);

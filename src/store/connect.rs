@@ -26,8 +26,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a session that applies batches adds. Every table of the gates is met by its key, whatever the size of the batch:
 /// so one plan suits all, and planning for each batch anew, which the server would prefer for short arrays, costs more than
-/// recording a lone row. No scan of a table may be that plan, however small the table was when it was made.
-const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
+/// recording a lone row. No scan of a table may be that plan, however small the table was when it was made; and compiling
+/// a plan never pays for statements this short.
+const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {

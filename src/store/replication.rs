@@ -152,6 +152,12 @@ impl Store {
         }))
     }
 
+    /// Changes whenever the publication's catalogue entries do; empty when there is none.
+    pub async fn publication_version(&self, name: &str) -> Result<String> {
+        let row = self.optional(include_str!("sql/publication_version.sql"), &[&name]).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
+    }
+
     /// Makes the publication carry exactly the sources; the role must own them.
     pub async fn put_publication(&self, name: &str, sources: &[Arc<Source>]) -> Result<()> {
         let exists = self.optional(include_str!("sql/publication.sql"), &[&name]).await?.is_some();
