@@ -42,6 +42,9 @@ mod bounds;
 // Poll mode: late commits, holes, ids by hand, prepared transactions, keys without order.
 mod late;
 
+// A lone signal's gate and the general one agree.
+mod lone;
+
 // Wrong input and missing means: one line that says what to do, the right exit code, nothing written.
 mod refusals;
 

@@ -1,0 +1,342 @@
+//! The loop over an open stream: what arrives while a batch commits forms the next; acknowledged is what is durable.
+
+use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
+use crate::core::pgoutput::decode;
+use crate::core::transaction::{Delivered, Relations, Surprise};
+use crate::error::{Error, Kind, Result};
+use crate::intake::deliver::{Delivery, MappedRow};
+use crate::intake::{End, Shared, StreamRecord, failpoint, named};
+use crate::source::stream::{Event, Stream};
+use crate::store::Store;
+use crate::store::apply::Advance;
+use crate::store::findings::Finding;
+use crate::store::rows::BATCH_BYTES;
+use serde_json::json;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An idle position is made durable, and then acknowledged, at most this often: each costs a commit.
+const IDLE_CONFIRM: Duration = Duration::from_secs(5);
+/// Or when the server would have to keep this much log for us.
+const IDLE_BYTES: u64 = 16 << 20;
+/// Nothing for this long: ask whether the stream is alive.
+const PROBE_AFTER: Duration = Duration::from_secs(4);
+/// No sign of life for this long after asking: it is not.
+const STALLED: Duration = Duration::from_secs(20);
+/// How long the last acknowledgement may take to go out.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What has arrived and is not durable yet.
+#[derive(Default)]
+struct Pending {
+    rows: Vec<MappedRow>,
+    bytes: usize,
+    /// A transaction has begun and its end has not come.
+    open: bool,
+    /// Rows of the open transaction, here or already applied.
+    in_transaction: usize,
+    /// The end of the last whole transaction among the rows.
+    whole: Option<Lsn>,
+    /// A position before which the server has nothing for us.
+    idle: Option<Lsn>,
+    asked: bool,
+}
+
+impl Pending {
+    /// Rows to record, or a position to move to.
+    fn is_work(&self) -> bool {
+        !self.rows.is_empty() || self.whole.is_some()
+    }
+}
+
+/// A batch that is being committed; it comes to the end of its last whole transaction.
+type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Option<Lsn>>> + Send + 'a>>;
+
+/// What the loop woke up for.
+enum Step {
+    Recorded(Result<Option<Lsn>>),
+    Arrived(Event),
+    /// Nothing for a while.
+    Quiet,
+}
+
+pub struct Lane<'a> {
+    shared: &'a Shared,
+    store: &'a Store,
+    sources: Vec<Arc<Source>>,
+    relations: Relations,
+    pending: Pending,
+    in_flight: Option<InFlight<'a>>,
+    durable: Lsn,
+    confirmed_at: Instant,
+    definitions: tokio::sync::watch::Receiver<u64>,
+    /// With `--once`: where to end.
+    target: Option<Lsn>,
+    /// The last message sent to see whether it comes back.
+    probe: Option<(Lsn, Instant)>,
+}
+
+impl<'a> Lane<'a> {
+    /// `durable` is where the stream starts.
+    pub fn new(
+        shared: &'a Shared,
+        store: &'a Store,
+        definitions: tokio::sync::watch::Receiver<u64>,
+        sources: Vec<Arc<Source>>,
+        durable: Lsn,
+        target: Option<Lsn>,
+    ) -> Self {
+        Self {
+            shared,
+            store,
+            relations: Relations::new(&sources),
+            sources,
+            pending: Pending::default(),
+            in_flight: None,
+            durable,
+            confirmed_at: Instant::now(),
+            definitions,
+            target,
+            probe: None,
+        }
+    }
+
+    pub async fn run(mut self, mut stream: Stream) -> Result<End> {
+        let end = self.follow(&mut stream).await;
+        // Whatever ended it, what was begun is seen through, so that as little as possible is sent again.
+        let recorded = match self.in_flight.take() {
+            Some(batch) => batch.await.map(|whole| self.record(whole, &stream)),
+            None => Ok(()),
+        };
+        stream.close(self.durable, FAREWELL).await;
+        end.and_then(|end| recorded.map(|()| end))
+    }
+
+    /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
+    async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
+        let mut stop = self.shared.stop.clone();
+        let mut objection = self.shared.objection.subscribe();
+        loop {
+            if self.in_flight.is_none() {
+                if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
+                    self.confirm_idle(stream, true).await?;
+                    return Ok(End::Done);
+                }
+                // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
+                if self.pending.is_work() && (!self.pending.open || self.full()) {
+                    self.begin();
+                } else {
+                    self.confirm_idle(stream, false).await?;
+                }
+            }
+            let (in_flight, room) = (self.in_flight.is_some(), !self.full());
+            let step = tokio::select! {
+                biased;
+                _ = stop.wait_for(|s| *s) => return Ok(End::Done),
+                _ = self.definitions.changed() => return Ok(End::Redefined),
+                _ = objection.changed() => match &*objection.borrow_and_update() {
+                    Some(problem) => return Err(Error::new(Kind::Replication, problem.clone())),
+                    None => continue,
+                },
+                whole = recorded(&mut self.in_flight), if in_flight => Step::Recorded(whole),
+                event = stream.next(), if room => Step::Arrived(event?),
+                () = tokio::time::sleep(PROBE_AFTER), if !in_flight => Step::Quiet,
+            };
+            match step {
+                Step::Recorded(whole) => {
+                    self.in_flight = None;
+                    self.record(whole?, stream);
+                }
+                Step::Arrived(event) => self.take_all(event, stream).await?,
+                Step::Quiet => self.probe().await?,
+            }
+        }
+    }
+
+    /// Takes an event and those that have arrived with it, as far as there is room.
+    async fn take_all(&mut self, event: Event, stream: &mut Stream) -> Result<()> {
+        self.take(event).await?;
+        while !self.full() {
+            match stream.next_now() {
+                Some(event) => self.take(event?).await?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn at_rest(&self, target: Lsn) -> bool {
+        !self.pending.open && !self.pending.is_work() && *self.shared.reached.borrow() >= target
+    }
+
+    fn full(&self) -> bool {
+        self.pending.rows.len() >= self.shared.config.batch_rows || self.pending.bytes >= BATCH_BYTES
+    }
+
+    /// Silence has two meanings. A message of our own through the log tells them apart: it comes back through a live
+    /// stream. Anything that moves counts as alive, so a huge transaction on its way is not taken for a stall.
+    async fn probe(&mut self) -> Result<()> {
+        let reached = *self.shared.reached.borrow();
+        match self.probe {
+            Some((sent, at)) if reached < sent && at.elapsed() >= STALLED => Err(Error::new(
+                Kind::Replication,
+                format!(
+                    "the stream stalled: our own message at {sent} did not come back within {} s",
+                    STALLED.as_secs()
+                ),
+            )),
+            Some((sent, _)) if reached < sent => Ok(()),
+            _ => {
+                self.probe = Some((self.store.emit_probe().await?, Instant::now()));
+                Ok(())
+            }
+        }
+    }
+
+    async fn take(&mut self, event: Event) -> Result<()> {
+        // Whatever arrives is progress; only a probe that nothing followed may be overdue.
+        if let (Some((_, at)), Event::Begin | Event::Change(_) | Event::Commit { .. }) =
+            (&mut self.probe, &event)
+        {
+            *at = Instant::now();
+        }
+        let pending = &mut self.pending;
+        match event {
+            Event::Begin => {
+                pending.open = true;
+                pending.in_transaction = 0;
+            }
+            Event::Commit { end } => {
+                pending.open = false;
+                if pending.in_transaction > 0 { pending.whole = Some(end) } else { pending.idle = Some(end) }
+            }
+            Event::Idle { wal_end, asked } => {
+                pending.idle = Some(wal_end);
+                pending.asked |= asked;
+            }
+            Event::Message => {}
+            Event::Change(bytes) => self.change(&bytes).await?,
+        }
+        Ok(())
+    }
+
+    async fn change(&mut self, bytes: &bytes::Bytes) -> Result<()> {
+        let change = decode(bytes)
+            .map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
+        match self.relations.deliver(change) {
+            Ok(Delivered::Nothing) => {}
+            Ok(Delivered::Row(source, row)) => {
+                let source = named(&self.sources, &source).ok_or_else(|| {
+                    Error::new(Kind::Internal, format!("source {source} is bound but not loaded"))
+                })?;
+                self.pending.bytes += row.size();
+                self.pending.in_transaction += 1;
+                self.pending.rows.push(MappedRow::of(source, &row));
+            }
+            Ok(Delivered::NotABirth { table, action }) => {
+                tracing::warn!(table, action, "the source reported something other than an insert");
+                let key = format!("source_{action}:{table}");
+                let detail = json!({ "table": table, "action": action });
+                self.store
+                    .raise(&Finding { kind: "source_not_append_only", key, severity: "warning", detail })
+                    .await?;
+            }
+            Err(surprise) => {
+                let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
+                let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
+                self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
+                if self.is_past(&surprise).await? {
+                    return Ok(());
+                }
+                // Not acknowledged: the server keeps it until the definition or the publication is mended.
+                return Err(Error::new(Kind::Replication, surprise.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A slot decodes with the catalogue of the time: rows written before the definition or the publication was mended
+    /// still look as they did then, and would stop the stream for ever. Once the publication is right they are left to
+    /// the keyset lane, in whose open ranges they still are, and which is asked to look at once.
+    async fn is_past(&mut self, surprise: &Surprise) -> Result<bool> {
+        let problem = self.store.publication_problem(&self.shared.config.publication, &self.sources).await?;
+        if problem.is_some() || !self.relations.leave_to_the_tables() {
+            return Ok(false);
+        }
+        tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
+        // What the tables bring now was not missed: the stream says that it does not vouch for it.
+        let now = Instant::now();
+        self.shared.record.send_replace(StreamRecord { continuous_since: Some(now), gap_at: Some(now) });
+        self.shared.look.notify_one();
+        Ok(true)
+    }
+
+    /// Begins to commit what is pending.
+    fn begin(&mut self) {
+        let rows = std::mem::take(&mut self.pending.rows);
+        self.pending.bytes = 0;
+        let whole = self.pending.whole.take();
+        let (store, shared) = (self.store, self.shared);
+        self.in_flight = Some(Box::pin(async move {
+            // The end of a transaction that is only partly here is no position: the part is recorded and nothing moves.
+            let slot = &shared.config.slot;
+            let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
+            let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
+            failpoint("before_apply");
+            delivery.deliver_mapped(rows, advance).await?;
+            failpoint("after_apply");
+            Ok(whole)
+        }));
+    }
+
+    /// Acknowledges what a commit made durable. Never before: the server forgets what is acknowledged.
+    fn record(&mut self, whole: Option<Lsn>, stream: &Stream) {
+        let Some(lsn) = whole else { return };
+        self.durable = lsn;
+        stream.acknowledge(lsn);
+        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        failpoint("after_acknowledge");
+    }
+
+    /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
+    /// and a server that shuts down would wait for us in vain.
+    async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
+        // Only at rest: a position beyond what is still to be recorded would let the server forget it.
+        if self.pending.open || self.pending.is_work() || self.in_flight.is_some() {
+            return Ok(());
+        }
+        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable) else { return Ok(()) };
+        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
+        let asked = std::mem::take(&mut self.pending.asked);
+        if !(now || asked || far || self.confirmed_at.elapsed() >= IDLE_CONFIRM) {
+            return Ok(());
+        }
+        // Recorded first, so that after a restart the slot is not found ahead of what we know.
+        let recorded = self.store.confirm_stream(&self.shared.lease, &self.shared.config.slot, lsn).await;
+        if let Err(e) = recorded {
+            if e.kind == Kind::Connection || e.kind == Kind::Transient {
+                // A server that shuts down ends sessions before walsenders. Nothing is in flight, so this position is
+                // true without a record; the next start will find the slot ahead of us and have it looked at.
+                self.durable = lsn;
+                stream.acknowledge(lsn);
+            }
+            return Err(e);
+        }
+        failpoint("after_confirm");
+        self.durable = lsn;
+        self.confirmed_at = Instant::now();
+        stream.acknowledge(lsn);
+        Ok(())
+    }
+}
+
+/// Waits for the batch that is under way. Cancel safe: the batch stays where it is.
+async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Option<Lsn>> {
+    match in_flight {
+        Some(batch) => batch.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,64 @@
+//! Publication and slot: there, ours, and free, or made so where we may.
+
+use crate::config::Config;
+use crate::core::handoff::Source;
+use crate::core::lsn::Lsn;
+use crate::error::{Error, Kind, Result};
+use crate::store::connect;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long making a slot may take; longer, and it is found made, or being made, by the next attempt.
+const SLOT_CREATION: Duration = Duration::from_secs(60);
+
+/// Makes sure that publication and slot are there and ours; creates them where allowed. Returns the slot's position and
+/// whether the slot is new.
+pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, bool)> {
+    let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+    // Making a slot waits for every transaction that runs, which is no sign of a dead server.
+    let admin = admin.within(SLOT_CREATION);
+    admin.check_streaming().await?;
+    let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
+    if slot.is_none() && config.create {
+        admin.check_slot_free(&config.slot).await?;
+    }
+    if let Some(problem) = admin.publication_problem(&config.publication, sources).await? {
+        let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
+        if !config.create {
+            return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
+        }
+        admin.put_publication(&config.publication, sources).await?;
+        if problem.ends_with("does not exist")
+            && let Some(old) = slot.take()
+        {
+            // A slot decodes with the catalogue of its time: one that is older than the publication cannot see it.
+            refuse_if_active(&config.slot, old.active_pid)?;
+            admin.drop_slot(&config.slot).await?;
+        }
+    }
+    if let Some(lost) = slot.take_if(|s| s.lost) {
+        refuse_if_active(&config.slot, lost.active_pid)?;
+        admin.drop_slot(&config.slot).await?;
+    }
+    match slot {
+        Some(slot) => {
+            refuse_if_active(&config.slot, slot.active_pid)?;
+            Ok((slot.confirmed, false))
+        }
+        None if config.create => Ok((admin.create_slot(&config.slot).await?, true)),
+        None => Err(Error::new(
+            Kind::Replication,
+            format!("slot {} does not exist; run `gov-handoff replication setup`", config.slot),
+        )),
+    }
+}
+
+/// A predecessor's walsender may hold the slot until it notices that its client is gone. That is a matter of waiting.
+fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
+    match pid {
+        Some(pid) => {
+            Err(Error::new(Kind::Transient, format!("slot {slot} is held by the server's process {pid}")))
+        }
+        None => Ok(()),
+    }
+}
