@@ -72,13 +72,20 @@ $$;
 
 -- Lease ------------------------------------------------------------------------------------------------------------
 
--- Takes the lease when it is free, expired by the database's clock, or already ours. The term grows with every change of
--- hands, so that an instance that slept past its lease cannot pass for its successor, even under the same name.
+-- Takes the lease when it is free, expired by the database's clock, already ours, or its holder's session is gone. The term
+-- grows with every change of hands, so that an instance that slept past its lease cannot pass for its successor, even under
+-- the same name.
+--
+-- Whoever claims keeps the claiming session open, and with it a lock that says so. A process that is killed loses its
+-- sessions at once: a successor need not wait for the lease to expire. One that only lost its connection may be overtaken
+-- too, and the fence then turns it away like any other former holder.
 create function public.gov_lease_claim(p_worker text, p_owner text, p_ttl interval)
 returns table (held boolean, term bigint, owner text, age_ms bigint) language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
+    -- Before the claim: nobody may find us the holder and our lock free.
+    perform pg_advisory_lock_shared(6748002, hashtext(p_owner));
     insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, metadata)
     values (p_worker, 'external_worker', clock_timestamp(), 0, '{"term": 0}')
     on conflict (executor_name) do nothing;
@@ -92,7 +99,8 @@ begin
      where h.executor_name = p_worker
        and (h.lease_owner is null or h.lease_owner = p_owner
             or h.last_tick_at < clock_timestamp()
-                 - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl));
+                 - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl)
+            or pg_try_advisory_xact_lock(6748002, hashtext(h.lease_owner)));
 
     return query
         select h.lease_owner = p_owner, coalesce((h.metadata ->> 'term')::bigint, 0), h.lease_owner,

@@ -12,7 +12,8 @@
 //!  refused  drained └──────┘
 //! ```
 //!
-//! A decision is only an intention. The statement that carries it out matches owner and term again, so an
+//! A killed holder's lease is free at once, because the lock that its session held is (`gov_lease_claim`); one that hangs or
+//! cannot be reached keeps it until it expires. A decision is only an intention. The statement that carries it out matches owner and term again, so an
 //! instance that acts on an old view loses the race instead of writing beside the winner. `Lost` is a state
 //! of its own because work in flight has to be dropped before the instance may seek again.
 
@@ -81,6 +82,9 @@ pub enum LeaseDecision {
     Wait(Duration),
 }
 
+/// A resignation or a killed holder is noticed within this, however long the lease would have lasted.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Decides from one view. An expired lease is claimed even if it is ours: a new term fences off whatever this
 /// instance still has in flight from before it fell silent.
 pub fn decide(view: &LeaseView, me: &str) -> LeaseDecision {
@@ -88,8 +92,7 @@ pub fn decide(view: &LeaseView, me: &str) -> LeaseDecision {
         None => LeaseDecision::Claim,
         Some(_) if view.is_expired() => LeaseDecision::Claim,
         Some(owner) if owner == me => LeaseDecision::Renew,
-        // A third of the TTL, so that a resignation is noticed long before the lease would have expired.
-        Some(_) => LeaseDecision::Wait((view.ttl - view.age).min(view.ttl / 3)),
+        Some(_) => LeaseDecision::Wait((view.ttl - view.age).min(view.ttl / 3).min(LOOK_AGAIN)),
     }
 }
 

@@ -2,10 +2,11 @@
 //! row. None of it is on the path of a row.
 
 use crate::core::definition::SourceDefinition;
-use crate::error::{Policy, Result};
+use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::guard::SlotGuard;
 use crate::intake::{Shared, open};
 use crate::store::Store;
+use crate::store::lease::{Claim, Lease};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,11 +17,19 @@ const TICK: Duration = Duration::from_secs(1);
 /// Captured handoffs moved per statement, small enough to leave the lanes alone.
 const DRAIN_CHUNK: i32 = 5_000;
 
-/// Runs until the lease is lost; the supervisor ends it otherwise.
-pub async fn keep(shared: Arc<Shared>) -> Result<()> {
+/// Runs until the lease is lost; the supervisor ends it otherwise. `session` is the one that claimed the lease.
+pub async fn keep(shared: Arc<Shared>, session: Store) -> Result<()> {
     let mut pause = crate::intake::pause::Pause::up_to(shared.config.lease_ttl / 4);
+    let mut open = Some(session);
     loop {
-        match session(&shared).await {
+        let ended = match open.take() {
+            Some(store) => tend(&shared, store).await,
+            None => match reclaim(&shared).await {
+                Ok(store) => tend(&shared, store).await,
+                Err(e) => Err(e),
+            },
+        };
+        match ended {
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             Err(e) => tracing::warn!(error = %e, "the lease could not be renewed"),
             Ok(()) => {}
@@ -29,8 +38,17 @@ pub async fn keep(shared: Arc<Shared>) -> Result<()> {
     }
 }
 
-async fn session(shared: &Shared) -> Result<()> {
+/// A new session in place of one that broke, claiming again what is still ours if nobody has taken it meanwhile.
+async fn reclaim(shared: &Shared) -> Result<Store> {
     let store = open(&shared.config, "gov-handoff keeper").await?;
+    let Lease { worker, owner, term } = &shared.lease;
+    match store.claim_lease(worker, owner, shared.config.lease_ttl).await? {
+        Claim::Held(lease) if lease.term == *term => Ok(store),
+        Claim::Held(_) | Claim::Taken(_) => Err(Error::new(Kind::LeaseLost, "the lease was taken over")),
+    }
+}
+
+async fn tend(shared: &Shared, store: Store) -> Result<()> {
     let mut mode = shared.mode.subscribe();
     let mut known = definitions(&store, shared).await?;
     let mut audit = Audit { due: Instant::now() + shared.config.audit_interval, seen: HashMap::new() };

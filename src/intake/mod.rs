@@ -98,9 +98,9 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
     }
     let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     while !*shutdown.borrow() {
-        let Some(lease) = seek(&config, once, &owner, &mut shutdown).await? else { break };
+        let Some((lease, session)) = seek(&config, once, &owner, &mut shutdown).await? else { break };
         tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
-        match lead(&config, once, lease, &mut shutdown).await {
+        match lead(&config, once, lease, session, &mut shutdown).await {
             Ok(()) if once => return Ok(()),
             Ok(()) => {}
             Err(e) if e.kind == Kind::LeaseLost => tracing::warn!(error = %e, "lease lost, standing by"),
@@ -125,31 +125,33 @@ fn patience(config: &Config) -> Duration {
     config.lease_ttl.max(Duration::from_secs(5))
 }
 
-/// Waits for the lease. `None`: told to stop first.
+/// Waits for the lease, and returns it with the session that claimed it: it is ours for as long as that is open, or renewed.
+/// `None`: told to stop first.
 async fn seek(
     config: &Config,
     once: bool,
     owner: &str,
     shutdown: &mut watch::Receiver<bool>,
-) -> Result<Option<Lease>> {
+) -> Result<Option<(Lease, Store)>> {
     let begun = Instant::now();
     let mut pause = pause::Pause::up_to(config.lease_ttl / 3);
     loop {
         let attempt = async {
-            let store = open(config, "gov-handoff standby").await?;
-            store.claim_lease(&config.worker, owner, config.lease_ttl).await
+            let store = open(config, "gov-handoff keeper").await?;
+            let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
+            Ok::<_, Error>((claim, store))
         };
         let wait = match attempt.await {
-            Ok(Claim::Held(lease)) => return Ok(Some(lease)),
+            Ok((Claim::Held(lease), session)) => return Ok(Some((lease, session))),
             // A single run has nothing to stand by for once it is clear that the holder is alive.
-            Ok(Claim::Taken(view)) if once && begun.elapsed() > config.lease_ttl => {
+            Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
                 let holder = view.owner.unwrap_or_default();
                 return Err(Error::new(
                     Kind::Refused,
                     format!("another instance is running ({holder}); it handles what is there"),
                 ));
             }
-            Ok(Claim::Taken(view)) => {
+            Ok((Claim::Taken(view), _)) => {
                 tracing::debug!(owner = view.owner, "another instance holds the lease");
                 match decide(&view, owner) {
                     LeaseDecision::Wait(wait) => wait,
@@ -171,7 +173,13 @@ async fn seek(
 
 /// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's word, then the
 /// lease, then the lanes.
-async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::Receiver<bool>) -> Result<()> {
+async fn lead(
+    config: &Config,
+    once: bool,
+    lease: Lease,
+    session: Store,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<()> {
     let (stop, stop_rx) = watch::channel(false);
     let shared = Arc::new(Shared {
         config: config.clone(),
@@ -186,7 +194,7 @@ async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::R
         definitions: watch::Sender::new(0),
         look: Notify::new(),
     });
-    let mut keeper = tokio::spawn(chores::keep(Arc::clone(&shared)));
+    let mut keeper = tokio::spawn(chores::keep(Arc::clone(&shared), session));
     let mut lanes = tokio::spawn(run_lanes(Arc::clone(&shared)));
     let ended = tokio::select! {
         biased;
