@@ -298,6 +298,8 @@ impl Session<'_> {
             }
         }
         turn.proof.looked(self.shared);
+        let micros = begun.elapsed().as_micros();
+        tracing::debug!(source = turn.source.name(), rows = total.seen, micros, "keyset pass");
         if depth == Depth::All {
             turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY.max(begun.elapsed() * ALL_RANGES_SHARE);
         }
