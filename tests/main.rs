@@ -65,3 +65,6 @@ mod modes;
 
 // `selftest`: it passes, leaves nothing behind however it ends, and can fail.
 mod selftest;
+
+// `doctor`: each trouble is named with what to do, and nothing is changed.
+mod doctor;

@@ -59,7 +59,8 @@ async fn certifying(world: &World, client: &Client, report: &mut Report) {
         "certifying pass: {pass:.1} ms, and {counted:.1} ms for the count of every tenth; \
          select count(*) by one process {alone:.1} ms, by three {parallel:.1} ms"
     ));
-    report.add("certifying pass", "ms", pass + counted / COUNT_EVERY, alone, Goal::AtMost(2.0));
+    // The faster of the two is the stricter limit; the pass itself is one process.
+    report.add("certifying pass", "ms", pass + counted / COUNT_EVERY, alone.min(parallel), Goal::AtMost(2.0));
 }
 
 /// One pass as the daemon has measured it.
