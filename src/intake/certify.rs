@@ -46,8 +46,13 @@ pub struct Proof {
 
 impl Proof {
     pub fn due(&self, shared: &Shared) -> bool {
+        self.due_in(shared).is_zero()
+    }
+
+    /// How long until the next certificate.
+    pub fn due_in(&self, shared: &Shared) -> Duration {
         let pause = shared.config.certify_interval.max(self.cost * DUTY);
-        self.certified_at.is_none_or(|at| at.elapsed() >= pause)
+        self.certified_at.map_or(Duration::ZERO, |at| pause.saturating_sub(at.elapsed()))
     }
 
     /// Due for so long, in a session that began at `begun`, that it goes before the reading of rows.
