@@ -5,11 +5,13 @@
 //!  poll      backlog by keyset            against the same effects in pure SQL on one connection
 //!  stream    backlog through the slot     against the slower of pg_recvlogical to /dev/null and that SQL
 //!  latency   200 commits/s, one birth each, commit to durable handoff, against one commit's own round trip
+//!  passes    the certifying pass            against a bare sequential count(*) of the same table
+//!            the incremental pass           on a table ten and a hundred times as large against the smallest
 //!  memory    the process's high-water mark in each of these
 //! ```
 //!
 //! The product is the release binary as a child process; the server is the embedded one with fsync on.
-//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,latency`.
+//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,latency,passes`.
 
 mod support;
 
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use support::options::Options;
 use support::report::Report;
 use support::world::World;
-use support::{backlog, latency};
+use support::{backlog, latency, passes};
 
 fn main() -> ExitCode {
     let options = match Options::from_args(std::env::args().skip(1)) {
@@ -46,6 +48,9 @@ async fn measure(world: &World, options: &Options) -> Report {
     }
     if options.wants("latency") {
         latency::measure(world, options, &mut report).await;
+    }
+    if options.wants("passes") {
+        passes::measure(world, options, &mut report).await;
     }
     report
 }

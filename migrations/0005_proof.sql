@@ -49,18 +49,20 @@ begin
 end
 $$;
 
--- Where a full audit stands: the last key it has checked and what it has counted so far, in one row and one commit.
+-- Where a full audit stands: the last key it has checked and what it has counted so far, in one row and one commit. Both are
+-- in the summary: the watermark columns of this row move with every repair, which may lie anywhere in a chunk.
 create function public.gov_audit_checkpoint(p_worker text, p_owner text, p_term bigint, p_source text, p_after text,
                                             p_progress jsonb)
 returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
-    insert into gov_worker_cursor as c (worker_name, source_name, last_watermark_id, last_run_at, last_run_summary)
-    values (p_worker, p_source, p_after, clock_timestamp(), jsonb_build_object('audit', p_progress))
+    insert into gov_worker_cursor as c (worker_name, source_name, last_run_at, last_run_summary)
+    values (p_worker, p_source, clock_timestamp(),
+            jsonb_build_object('audit', p_progress || jsonb_build_object('after', p_after)))
     on conflict (worker_name, source_name) do update
-        set last_watermark_id = p_after, last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
-            last_run_summary = jsonb_set(c.last_run_summary, '{audit}', p_progress);
+        set last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
+            last_run_summary = jsonb_set(c.last_run_summary, '{audit}', excluded.last_run_summary -> 'audit');
     perform gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
@@ -123,3 +125,41 @@ grant execute on function public.gov_certificate_put(text, text, bigint, text, t
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
 grant select on public.gov_retired_range, public.gov_retired_signal to gov_handoff_worker, gov_handoff_operator;
+
+-- As in 0003, and knows of retention: what was handed off, proven and then removed is not read again when a source that was
+-- removed is registered anew. Its ids are left out of the ranges that such a source starts with. (Keys without ranges are
+-- looked up one by one, in gov_retired_signal.)
+create or replace function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
+returns text language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_old jsonb;
+begin
+    -- One definition at a time: two that register the same source would both find none.
+    perform pg_advisory_xact_lock(6748001, 3);
+    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
+    if v_old = p_definition then
+        return 'unchanged';
+    end if;
+    if v_old is not null then
+        update gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
+         where worker_name = p_worker and source_name = p_source;
+    else
+        insert into gov_worker_cursor (worker_name, source_name, metadata, phase)
+        values (p_worker, p_source, p_definition, 'seeding');
+    end if;
+    if p_lo is not null and not exists (select from gov_worker_gap where worker_name = p_worker and source_name = p_source) then
+        -- Numeric ranges, because the last bigint has no successor; between two that touch there is no integer left.
+        insert into gov_worker_gap (worker_name, source_name, lo, hi)
+        select p_worker, p_source, i.lo, i.hi
+          from unnest(nummultirange(numrange(p_lo, p_hi, '[]'))
+                      - coalesce((select range_agg(numrange(t.lo, t.hi, '[]')) from gov_retired_range t
+                                   where t.source_name = p_source), '{}'::nummultirange)) as r (part)
+         cross join lateral (select lower(r.part) + case when lower_inc(r.part) then 0 else 1 end as lo,
+                                    upper(r.part) - case when upper_inc(r.part) then 0 else 1 end as hi) i
+         where i.lo <= i.hi;
+    end if;
+    return case when v_old is null then 'added' else 'changed' end;
+end
+$$;

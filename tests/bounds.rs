@@ -89,6 +89,26 @@ async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass(
 const WIDE: u64 = 64;
 
 #[tokio::test]
+async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number() {
+    const BIRTHS: i64 = 2_000;
+    let registry = Registry::new().await;
+    let daemon = registry.daemon("stream", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
+    registry.until_streaming().await;
+    // A hundred kilobytes each that the server can make small, so that its indexes take them and they are handed off.
+    registry
+        .sql(&format!(
+            "insert into birth_registry (entity_code, collection_name) select repeat('x', 100000) || g, 'c' from generate_series(1, {BIRTHS}) g"
+        ))
+        .await;
+    let streamed = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'";
+    until("all of them", async || registry.number(streamed).await == BIRTHS).await;
+    println!("{} MiB resident with {BIRTHS} wide rows", daemon.peak_mib());
+    assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
+    drop(daemon);
+    registry.drop_slots().await;
+}
+
+#[tokio::test]
 async fn an_idle_source_on_a_busy_server_retains_little_log() {
     const MIB: i64 = 1 << 20;
     let cluster = private_cluster(options()).await;

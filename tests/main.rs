@@ -68,3 +68,12 @@ mod modes;
 
 // `selftest`: it passes, leaves nothing behind however it ends, and can fail.
 mod selftest;
+
+// `doctor`: each trouble is named with what to do, and nothing is changed.
+mod doctor;
+
+// Each reason for a repair as the certificates tell it; the stream is blamed only for what it should have had.
+mod reasons;
+
+// Standbys, failover, backups put back, dumps loaded elsewhere, wraparound: on real servers.
+mod servers;

@@ -1,15 +1,13 @@
 //! The proof of no loss: audits, certificates, frontiers, retention, conservation, against a real server.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
-use std::time::Duration;
 
 use gov_handoff::embedded::ClusterOptions;
 use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::support::{
-    Daemon, cli, connect, done, migrated, number, options, private_cluster, text, texts, until,
+    Daemon, cli, cli_with, connect, done, migrated, number, options, private_cluster, text, texts, until,
 };
 
 /// A source whose keys have no ranges, so that every pass is a frontier pass.
@@ -43,6 +41,10 @@ async fn add_things(url: &str) {
     let table = "create table things (id uuid primary key default gen_random_uuid(), code text not null, \
                  born_at timestamptz default now())";
     sql(&client, table).await;
+    add_things_again(url).await;
+}
+
+async fn add_things_again(url: &str) {
     let file = std::env::temp_dir().join(format!("things-{}.toml", uuid::Uuid::new_v4().simple()));
     std::fs::write(&file, THINGS).expect("a source file");
     done(url, &["sources", "apply", &file.display().to_string()]).await;
@@ -242,45 +244,134 @@ async fn what_retention_took_is_never_emitted_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_that_is_killed_anywhere_counts_every_row_once() {
-    const ROWS: u64 = 43_210;
-    const PROGRESS: &str = "select coalesce((select (last_run_summary #>> '{audit,chunks}')::bigint from gov_worker_cursor \
-                            where worker_name = 'gov_periodic_full_audit'), 0)";
+async fn a_source_that_is_removed_and_registered_again_does_not_emit_what_retention_took() {
     let db = migrated().await;
-    sql(&db.client, &births(u32::try_from(ROWS).expect("small"))).await;
+    sql(&db.client, COUNT_FROM_ONE).await;
+    add_things(&db.url).await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    sql(&db.client, &births(300)).await;
+    sql(&db.client, "insert into things (code) select 't' || i from generate_series(1, 30) i").await;
     once(&db.url).await;
-    let start = || {
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
-        command
-            .args(["audit", "--full", "--json", "--source", "birth_registry"])
-            .env("DATABASE_URL", &db.url);
-        command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it starts")
-    };
-    let mut last = -1;
-    for round in 0..6 {
-        let mut child = start();
-        // Each time after at least one more chunk, and some way into the next.
-        while number(&db.client, PROGRESS).await <= last {
-            assert!(child.try_wait().expect("wait").is_none(), "it ended before it was killed");
-        }
-        tokio::time::sleep(Duration::from_millis(7 * round)).await;
-        child.kill().await.expect("kill");
-        last = number(&db.client, PROGRESS).await;
-        // As after the lease has run out.
-        sql(
-            &db.client,
-            "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'",
-        )
-        .await;
+    assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
+    // Two stretches go, with what is between them, at both ends and in the middle, left.
+    let old = "update event_outbox set created_at = '2020-01-01' where safe_payload ->> 'source' = 'things' \
+               or (safe_payload ->> 'source_key')::int between 11 and 50 or (safe_payload ->> 'source_key')::int between 61 and 99";
+    sql(&db.client, old).await;
+    done(&db.url, &["retire", "--before", "2021-01-01"]).await;
+    let signals = format!("select count(*) from event_outbox where {SIGNALS}");
+    let left = number(&db.client, &signals).await;
+    assert_eq!(left, 300 + 100 - (40 + 13) - (39 + 13));
+    for source in ["birth_registry", "things"] {
+        done(&db.url, &["sources", "remove", source]).await;
     }
-    assert!(last > 0 && last < 9, "it was killed before its first chunk or after its last: {last}");
-    let output = start().wait_with_output().await.expect("it ends");
-    assert_eq!(output.status.code(), Some(0));
-    let report = json(&String::from_utf8_lossy(&output.stdout));
+    done(&db.url, &["sources", "apply"]).await;
+    add_things_again(&db.url).await;
+    let ranges =
+        "select lo || '..' || hi from gov_worker_gap where source_name = 'birth_registry' order by lo";
+    assert_eq!(texts(&db.client, ranges).await, ["-2147483648..10", "51..60", "100..2147483647"]);
+    sql(&db.client, &births(3)).await;
+    sql(&db.client, "insert into things (code) values ('new')").await;
+    for _ in 0..2 {
+        once(&db.url).await;
+        assert_eq!(number(&db.client, &signals).await, left + 3 + 1 + 1);
+    }
+    let certified = &[("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")];
+    let now = text(&db.client, "select clock_timestamp()::text").await;
+    let _daemon = Daemon::running(&db, "poll", certified).await;
+    until(
+        &db.client,
+        &format!(
+            "select max((last_run_summary #>> '{{certificate,taken_at}}')::timestamptz) > '{now}' \
+        from gov_worker_cursor where source_name = 'birth_registry'"
+        ),
+    )
+    .await;
+    assert_eq!(number(&db.client, &signals).await, left + 3 + 1 + 1, "nor does a comparison of everything");
+    let uneven = "select count(*) from system_issues where issue_kind = 'source_not_conserved' and resolved_at is null";
+    assert_eq!(number(&db.client, uneven).await, 0);
+}
+
+/// Kills an audit before and after what it keeps, and before what it repairs, over and over until it comes to its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
+    const ROWS: u32 = 22_345;
+    const CHUNK: u32 = 5_000;
+    let db = migrated().await;
+    sql(&db.client, COUNT_FROM_ONE).await;
+    sql(&db.client, &births(ROWS)).await;
+    once(&db.url).await;
+    // Certified, so that nothing that is missing is waited for as if it were on its way.
+    sql(
+        &db.client,
+        "insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier) \
+         select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text \
+           from pg_control_system()",
+    )
+    .await;
+    // One missing in each chunk of rows, so that a chunk that is skipped, or counted twice, shows in the counts.
+    let removed = "with gone as (delete from event_pending where capture_payload ->> 'source_key' in ('17', '5017', '10017', \
+                   '15017', '20017') and event_type_hint = 'governance.handoff.object_born' returning id) select count(*) from gone";
+    assert_eq!(number(&db.client, removed).await, 5);
+    let signals = "select count(*) from event_pending where entity_ref is not null";
+    let all = number(&db.client, signals).await + 5;
+    // What was kept, by the table itself and not by the audit's own counters.
+    sql(
+        &db.client,
+        "create table kept (n bigserial, after text, phase text, chunks int, rows int, repairing int); \
+         create function keep() returns trigger language plpgsql as $$ begin \
+             if tg_op = 'UPDATE' and old.last_run_summary = new.last_run_summary then return new; end if; \
+             insert into public.kept (after, phase, chunks, rows, repairing) select a ->> 'after', a ->> 'phase', \
+                 (a ->> 'chunks')::int, (a ->> 'rows')::int, jsonb_array_length(a -> 'repairing') \
+               from (select new.last_run_summary -> 'audit' as a) x where not (a ->> 'finished')::boolean; return new; end $$; \
+         create trigger keep after insert or update on gov_worker_cursor for each row \
+             when (new.worker_name = 'gov_periodic_full_audit') execute function keep(); \
+         grant insert on kept to public; grant usage on sequence kept_n_seq to public",
+    )
+    .await;
+    let audit = async |failpoint: &str| {
+        // As after the lease of the one that was killed has run out.
+        let free =
+            "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'";
+        sql(&db.client, free).await;
+        let arguments = ["audit", "--full", "--json", "--source", "birth_registry"];
+        cli_with(&db.url, &arguments, &[("GOV_HANDOFF_FAILPOINT", failpoint)]).await
+    };
+    // The first thing kept of a chunk may be what it is about to repair; the second is always an end. Signals are not repaired.
+    let places = ["before_keep:1", "before_repair:1", "after_keep:1", "before_keep:2", "after_keep:2"];
+    let signals_next = "select count(*) from kept where phase = 'signals'";
+    let mut kills = 0;
+    let report = loop {
+        let place = places[kills % places.len()];
+        let place = if number(&db.client, signals_next).await > 0 {
+            place.replace("repair", "keep")
+        } else {
+            place.to_owned()
+        };
+        let ran = audit(&format!("audit_{place}")).await;
+        if ran.code != -1 {
+            break ran;
+        }
+        kills += 1;
+        assert!(kills < 100, "it does not come to an end");
+    };
+    assert_eq!(report.code, 1, "{}{}", report.out, report.err);
+    let report = json(&report.out);
     let audit = of(&report, "birth_registry");
-    assert_eq!(audit["rows"], ROWS, "{audit}");
-    assert_eq!(audit["chunks"], ROWS.div_ceil(5_000), "{audit}");
-    assert_eq!(audit["missing"], 0);
+    let missing = ["17", "5017", "10017", "15017", "20017"].map(str::to_owned);
+    assert_eq!(keys(&audit["missing_keys"]), BTreeSet::from(missing), "{audit}");
+    let counts = ["rows", "chunks", "missing", "repaired", "doubled", "orphans"].map(|c| audit[c].as_u64());
+    let chunks = u64::from(ROWS.div_ceil(CHUNK));
+    assert_eq!(counts, [u64::from(ROWS), chunks, 5, 5, 0, 0].map(Some), "{audit}");
+    assert_eq!(number(&db.client, signals).await, all);
+    // The ends of the chunks of rows, each once and in order; then those of the signals, each further than the last.
+    let ends = "select after from kept where phase = 'rows' and repairing = 0 order by n";
+    assert_eq!(texts(&db.client, ends).await, ["5000", "10000", "15000", "20000", "22345"]);
+    let ends =
+        texts(&db.client, "select after from kept where phase = 'signals' and after is not null order by n")
+            .await;
+    assert!(ends.windows(2).all(|w| w[0] < w[1]), "{ends:?}");
+    assert_eq!(ends.len(), usize::try_from(all).expect("few").div_ceil(CHUNK as usize));
+    assert!(kills > 20, "killed {kills} times only");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -171,3 +171,18 @@ async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
     let _ = std::fs::remove_file(&file);
     finish(registry, daemon).await;
 }
+
+#[tokio::test]
+async fn a_truncation_of_several_tables_names_each() {
+    let (registry, daemon) = streaming().await;
+    registry.sql("alter publication gov_handoff set (publish = 'insert, truncate')").await;
+    registry.sql("begin; insert into pivot_definitions (pivot_code) values ('p'); truncate birth_registry, pivot_definitions; commit").await;
+    registry.until_finding("source_not_append_only").await;
+    let named = registry
+        .text("select detail ->> 'table' from system_issues where issue_kind = 'source_not_append_only'")
+        .await;
+    let named = named.expect("a table");
+    assert!(named.contains("public.birth_registry") && named.contains("public.pivot_definitions"), "{named}");
+    drop(daemon);
+    registry.drop_slots().await;
+}

@@ -3,6 +3,7 @@
 pub mod backlog;
 pub mod latency;
 pub mod options;
+pub mod passes;
 pub mod process;
 pub mod report;
 pub mod world;

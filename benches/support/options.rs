@@ -7,12 +7,13 @@ pub struct Options {
     pub rows: u32,
     /// How long births are written for the latency measure.
     pub seconds: u32,
+    pub quick: bool,
     only: Option<String>,
 }
 
 impl Options {
     pub fn from_args(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut options = Self { rows: ROWS, seconds: 20, only: None };
+        let mut options = Self { rows: ROWS, seconds: 20, quick: false, only: None };
         let mut args = args;
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -20,11 +21,11 @@ impl Options {
                 "--rows" => options.rows = number(&value()?)?,
                 "--seconds" => options.seconds = number(&value()?)?,
                 "--only" => options.only = Some(value()?),
-                "--quick" => (options.rows, options.seconds) = (100_000, 5),
+                "--quick" => (options.rows, options.seconds, options.quick) = (100_000, 5, true),
                 // Cargo's own.
                 "--bench" => {}
                 other => {
-                    let known = "--rows N, --seconds N, --quick and --only poll,stream,latency";
+                    let known = "--rows N, --seconds N, --quick and --only poll,stream,latency,passes";
                     return Err(format!("{other} is not known; there are {known}"));
                 }
             }

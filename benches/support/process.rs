@@ -1,5 +1,7 @@
 //! The product as a child process, watched for memory from outside.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,19 @@ impl Daemon {
     pub fn start(url: &str, args: &[&str]) -> Self {
         let begun = Instant::now();
         let child = command(url, args).stdout(Stdio::null()).spawn().expect("the binary starts");
+        Self { child, begun }
+    }
+
+    /// The same with a log of what it measures itself, one JSON document a line.
+    pub fn start_logged(url: &str, args: &[&str], log: &Path, filter: &str, env: &[(&str, &str)]) -> Self {
+        let begun = Instant::now();
+        let file = File::create(log).expect("a log file");
+        let mut command = command(url, args);
+        command
+            .env("GOV_HANDOFF_LOG", filter)
+            .env("GOV_HANDOFF_LOG_FORMAT", "json")
+            .envs(env.iter().copied());
+        let child = command.stdout(Stdio::null()).stderr(file).spawn().expect("the binary starts");
         Self { child, begun }
     }
 

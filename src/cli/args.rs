@@ -91,6 +91,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Examine server, role, tables, stream and worker, and say what to do; changes nothing
+    ///
+    /// Exit codes: 0 nothing failed (there may be warnings), 1 a check failed, 2 could not run.
+    Doctor {
+        #[arg(long)]
+        json: bool,
+    },
     /// Hand off a stretch of a source again; what is recorded stays as it is
     Replay(ReplayCommand),
     /// Compare source rows with recorded signals, and hand off what is missing

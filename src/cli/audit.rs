@@ -18,6 +18,7 @@ const SHOWN: usize = 20;
 
 pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff audit").await?;
+    store.refuse_standby().await?;
     let mut reader = connect::open(&config.target, "gov-handoff audit reader").await?;
     let sources = selected(&store, config, command.source.as_deref()).await?;
     let lease = audit::claim(&store).await?;

@@ -5,6 +5,7 @@ mod audit;
 mod certificates;
 mod config;
 pub mod demo;
+mod doctor;
 mod migrate;
 mod output;
 mod replay;
@@ -57,6 +58,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Types(command) => types::run(&config, command).await,
         Command::Run { once, .. } => run::run(config, once).await,
         Command::Status { json } => status::run(&config, json).await,
+        Command::Doctor { json } => doctor::run(&config, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,

@@ -21,6 +21,7 @@ const WORKER: &str = "gov_handoff_replay";
 
 pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff replay").await?;
+    store.refuse_standby().await?;
     let sources = store.sources(&config.worker).await?;
     let Some(source) = sources.iter().find(|s| s.name() == command.source).cloned() else {
         let known: Vec<_> = sources.iter().map(|s| s.name()).collect();

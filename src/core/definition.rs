@@ -142,7 +142,7 @@ pub struct SourceDefinition {
     pub order: Option<OrderColumn>,
     /// Every column that may be read. Nothing else leaves the source, not even over the wire.
     pub columns: Vec<String>,
-    /// The canonical address: the first template all of whose columns are present. Else the object's reference.
+    /// The canonical address: the first template all of whose columns say something. Else the object's reference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub address: Vec<String>,
     /// The columns that say who produced a row.

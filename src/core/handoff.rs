@@ -228,7 +228,8 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn handoff(&self, rule: &Rule) -> Handoff {
         let dims = self.dims(&rule.group);
-        let object_ref = rule.object_ref.render(self.row);
+        // `law:` would be the address of every law without a code; the row's own key tells them apart.
+        let object_ref = rule.object_ref.render_whole(self.row).unwrap_or_else(|| self.own_reference());
         self.build(
             Arc::clone(&rule.face),
             self.standing(),
@@ -241,9 +242,14 @@ impl Facts<'_> {
 
     fn unmapped(&self) -> Handoff {
         let table = self.source.definition.table().to_owned();
-        let object_ref = format!("{table}:{}", self.key);
+        let object_ref = self.own_reference();
         let dims = vec![("source_registry".to_owned(), Some(table.clone()))];
         self.build(Arc::clone(&self.source.unmapped), Standing::Unmapped, table, object_ref, dims, None)
+    }
+
+    /// The row itself, where nothing else names what it is about.
+    fn own_reference(&self) -> String {
+        format!("{}:{}", self.source.definition.table(), self.key)
     }
 
     fn build(
@@ -278,7 +284,7 @@ impl Facts<'_> {
             .source
             .address
             .iter()
-            .filter_map(|t| t.render_present(self.row))
+            .filter_map(|t| t.render_whole(self.row))
             .find(|a| !a.trim().is_empty());
         own.unwrap_or_else(|| object_ref.to_owned())
     }

@@ -5,6 +5,7 @@ pub mod coalesce;
 pub mod conservation;
 pub mod continuity;
 pub mod definition;
+pub mod doctor;
 pub mod frontier;
 pub mod gap;
 pub mod group;

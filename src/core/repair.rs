@@ -21,6 +21,8 @@ pub enum Reason {
     NullKey,
     /// The slot was lost or replaced meanwhile; nobody vouched for that stretch.
     GapAfterSlotLoss,
+    /// Nothing had read it yet: the stream was away or behind, or the pass came before the next poll.
+    NotYetRead,
     /// Its recorded signal was removed: only an audit finds that.
     Vanished,
 }
@@ -60,7 +62,9 @@ pub fn explain(c: &Circumstances) -> Reason {
         (Some(at), Some(mark)) if mark.as_pg_micros().saturating_sub(at.as_pg_micros()) > BACK_DATED => {
             Reason::BackDated
         }
-        _ => Reason::LateCommit,
+        // Behind what was handed off already: others that began later were quicker.
+        (Some(at), Some(mark)) if at < mark => Reason::LateCommit,
+        _ => Reason::NotYetRead,
     }
 }
 
@@ -85,6 +89,10 @@ mod tests {
         assert_eq!(explain(&base), Reason::LateCommit);
         assert_eq!(explain(&Circumstances { occurred_at: at(1), ..base }), Reason::BackDated);
         assert_eq!(explain(&Circumstances { occurred_at: None, ..base }), Reason::NullKey);
+        assert_eq!(explain(&Circumstances { occurred_at: at(10_001), ..base }), Reason::NotYetRead);
+        assert_eq!(explain(&Circumstances { watermark: None, ..base }), Reason::NotYetRead);
+        let unordered = Circumstances { occurred_at: None, ordered: false, ..base };
+        assert_eq!(explain(&unordered), Reason::NotYetRead);
         assert_eq!(explain(&Circumstances { first: true, ..base }), Reason::Backlog);
         assert_eq!(explain(&Circumstances { gap: true, ..base }), Reason::GapAfterSlotLoss);
         assert_eq!(explain(&Circumstances { stream_vouched: true, ..base }), Reason::MissedByStream);

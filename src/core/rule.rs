@@ -76,6 +76,19 @@ impl Template {
         out
     }
 
+    /// `None` if one of its columns says nothing, while something else in it does: such a text names no one thing. A
+    /// template that is blank altogether stays blank, which is for the caller to refuse.
+    #[must_use]
+    pub fn render_whole(&self, row: &Row) -> Option<String> {
+        let says = |i: &usize| row.get(*i).is_some_and(|value| !value.trim().is_empty());
+        let whole = self.0.iter().all(|part| match part {
+            Part::Text(_) => true,
+            Part::Column(i) => says(i),
+        });
+        let text = self.render(row);
+        (whole || text.trim().is_empty()).then_some(text)
+    }
+
     /// `None` if the template is one column and that is NULL, or any of its columns is.
     #[must_use]
     pub fn render_present(&self, row: &Row) -> Option<String> {

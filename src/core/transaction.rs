@@ -111,9 +111,13 @@ impl Relations {
             Change::Update { relation } => self.not_a_birth(relation, "update"),
             Change::Delete { relation } => self.not_a_birth(relation, "delete"),
             Change::Truncate { relations } => {
-                // One finding names one table; the others of the same statement are described in its context.
-                let known = relations.iter().find(|id| !self.left.contains(id));
-                known.map_or(Ok(Delivered::Nothing), |&first| self.not_a_birth(first, "truncate"))
+                // One statement, one finding, which names every table that it emptied.
+                let known = relations.iter().filter(|id| !self.left.contains(id));
+                let tables = known.map(|id| self.table(*id)).collect::<Result<Vec<_>, _>>()?;
+                if tables.is_empty() {
+                    return Ok(Delivered::Nothing);
+                }
+                Ok(Delivered::NotABirth { table: tables.join(", "), action: "truncate" })
             }
             Change::Type | Change::Origin | Change::Begin | Change::Commit | Change::Message => {
                 Ok(Delivered::Nothing)
@@ -155,8 +159,12 @@ impl Relations {
     }
 
     fn not_a_birth(&self, relation: u32, action: &'static str) -> Result<Delivered, Surprise> {
+        Ok(Delivered::NotABirth { table: self.table(relation)?.to_owned(), action })
+    }
+
+    fn table(&self, relation: u32) -> Result<&str, Surprise> {
         let binding = self.bound.get(&relation).ok_or(Surprise::UndescribedRelation(relation))?;
-        Ok(Delivered::NotABirth { table: binding.table.clone(), action })
+        Ok(&binding.table)
     }
 }
 

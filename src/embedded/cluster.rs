@@ -42,17 +42,31 @@ impl Cluster {
         let home = Home::new()?;
         let binaries = reachable(Binaries::find(options.version)?, &home)?;
         initialise(&binaries, &home, &options)?;
-        let deadline = Instant::now() + HANDOVER;
-        let (postmaster, port) = loop {
-            let port = free_port()?;
-            match Postmaster::start(&binaries.bin_dir, &home, port) {
-                Ok(postmaster) => break (postmaster, port),
-                // Another process took the port between our look and the server's.
-                Err(error) if is_passing(&error) && Instant::now() < deadline => {}
-                Err(error) => return Err(error),
-            }
-        };
+        let (postmaster, port) = first_start(&binaries, &home)?;
         let password = options.password;
+        Ok(Self { postmaster: Mutex::new(Some(postmaster)), home, binaries, port, password })
+    }
+
+    /// A backup: another cluster with a copy of this one's files, which must be stopped. With `standby` it follows this one,
+    /// without the slots, as a base backup would; start this one again before or after.
+    pub fn copy(&self, standby: bool) -> Result<Self, EmbeddedError> {
+        if self.lock().is_some() {
+            return Err(EmbeddedError::AlreadyRunning);
+        }
+        let home = Home::new()?;
+        let binaries = reachable(self.binaries.clone(), &home)?;
+        run(Command::new("cp").arg("-Rp").arg(self.data_dir().join(".")).arg(home.data_dir()))?;
+        let mut settings = format!("\nunix_socket_directories = '{}'\n", home.socket_dir().display());
+        if standby {
+            let slots = home.data_dir().join("pg_replslot");
+            run(Command::new("find").arg(&slots).args(["-mindepth", "1", "-delete"]))?;
+            write(&home.data_dir().join("standby.signal"), "", false)?;
+            let primary = format!("host=127.0.0.1 port={} user=postgres", self.port);
+            settings.push_str(&format!("primary_conninfo = '{primary}'\n"));
+        }
+        write(&home.data_dir().join("postgresql.conf"), &settings, true)?;
+        let (postmaster, port) = first_start(&binaries, &home)?;
+        let password = self.password.clone();
         Ok(Self { postmaster: Mutex::new(Some(postmaster)), home, binaries, port, password })
     }
 
@@ -167,6 +181,20 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if let Err(error) = self.stop(StopMode::Immediate) {
             tracing::warn!(%error, "the guard has to end the server");
+        }
+    }
+}
+
+/// Starts a server on a port that nobody uses.
+fn first_start(binaries: &Binaries, home: &Home) -> Result<(Postmaster, u16), EmbeddedError> {
+    let deadline = Instant::now() + HANDOVER;
+    loop {
+        let port = free_port()?;
+        match Postmaster::start(&binaries.bin_dir, home, port) {
+            Ok(postmaster) => return Ok((postmaster, port)),
+            // Another process took the port between our look and the server's.
+            Err(error) if is_passing(&error) && Instant::now() < deadline => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -46,8 +46,13 @@ pub struct Proof {
 
 impl Proof {
     pub fn due(&self, shared: &Shared) -> bool {
+        self.due_in(shared).is_zero()
+    }
+
+    /// How long until the next certificate.
+    pub fn due_in(&self, shared: &Shared) -> Duration {
         let pause = shared.config.certify_interval.max(self.cost * DUTY);
-        self.certified_at.is_none_or(|at| at.elapsed() >= pause)
+        self.certified_at.map_or(Duration::ZERO, |at| pause.saturating_sub(at.elapsed()))
     }
 
     /// Due for so long, in a session that began at `begun`, that it goes before the reading of rows.
@@ -189,11 +194,13 @@ impl Pass<'_> {
             total += outcome;
         }
         let (snapshot, full) = (read.snapshot.clone(), read.full);
+        let counting = Instant::now();
         let counted = if proof.count_is_due(shared) {
             read.conservation(&shared.lease.worker, source).await?
         } else {
             None
         };
+        let counting = counting.elapsed();
         read.close().await?;
         crate::intake::failpoint("frontier_before_advance");
         // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
@@ -201,6 +208,17 @@ impl Pass<'_> {
         crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);
+        let (micros, count_micros) = ((proof.cost - counting).as_micros(), counting.as_micros());
+        let counted_rows = counted.is_some();
+        tracing::debug!(
+            source = source.name(),
+            full,
+            rows = total.seen,
+            micros,
+            counted_rows,
+            count_micros,
+            "certifying pass"
+        );
         if let Some(found) = counted {
             proof.conserve(writer, source, found).await?;
         }

@@ -36,6 +36,8 @@ const STREAM_GRACE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A session that lasted this long was no false start: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(2);
+/// The least time between two attempts at a certificate.
+const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
 /// A source that cannot be read is tried again after this.
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 /// The batch is halved when a read exceeds its time, down to this.
@@ -123,6 +125,10 @@ async fn session(shared: &Shared) -> Result<End> {
             return Ok(End::Done);
         }
         let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
+        let by_ranges = turns.iter().filter(|t| matches!(t.strategy, Strategy::Ranges { .. }));
+        let certificates = by_ranges.map(|t| t.proof.due_in(shared)).min().unwrap_or(BROKEN_PAUSE);
+        next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
         if session.unreadable > 0 {
             next = next.min(checked_at + BROKEN_PAUSE);
         }
@@ -298,6 +304,8 @@ impl Session<'_> {
             }
         }
         turn.proof.looked(self.shared);
+        let micros = begun.elapsed().as_micros();
+        tracing::debug!(source = turn.source.name(), rows = total.seen, micros, "keyset pass");
         if depth == Depth::All {
             turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY.max(begun.elapsed() * ALL_RANGES_SHARE);
         }
@@ -314,10 +322,12 @@ impl Session<'_> {
         let shared = self.shared;
         let streaming = *shared.mode.borrow() == Mode::Streaming;
         let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
-        if !streaming {
+        // What a poll finds is new. What is found behind a stream, or in the place of one that is away, is explained.
+        let away = matches!(*shared.mode.borrow(), Mode::Polling { .. }) && delivery.captured_by != "poll";
+        if !streaming && !away {
             return delivery.deliver(rows, advance).await;
         }
-        let passed = let_the_stream_have_them(shared, &self.writer, None).await?;
+        let passed = streaming && let_the_stream_have_them(shared, &self.writer, None).await?;
         let seen = rows.len();
         let missing = delivery.missing(rows).await?;
         proof.explain(shared, &self.writer, &missing.rows, passed).await?;

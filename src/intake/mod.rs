@@ -78,6 +78,7 @@ impl Shared {
 /// Runs until `shutdown` turns true, or with `once` until everything that is there is handled.
 pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>) -> Result<()> {
     let store = open(&config, "gov-handoff").await?;
+    store.refuse_standby().await?;
     let sources = store.sources(&config.worker).await?;
     if sources.is_empty() {
         return Err(Error::config("no sources are registered; run `gov-handoff sources apply` first"));
@@ -260,9 +261,9 @@ fn named(sources: &[Arc<Source>], name: &str) -> Option<Arc<Source>> {
 
 /// Where the tests kill the process; nothing in a release build.
 #[cfg(debug_assertions)]
-fn failpoint(name: &str) {
+pub fn failpoint(name: &str) {
     chores::failpoint(name);
 }
 
 #[cfg(not(debug_assertions))]
-fn failpoint(_: &str) {}
+pub fn failpoint(_: &str) {}

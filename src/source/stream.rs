@@ -20,8 +20,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
 /// How soon an acknowledgement goes out; also how much the server may send again after a crash of ours.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// Events that may wait in memory while a batch commits; what is beyond waits in the socket.
-const BUFFERED_EVENTS: usize = 512;
+/// Events that may wait in memory between the crate's task and ours; what is beyond waits in the socket. The crate bounds
+/// them by number only, so the number is small: what overlaps with a commit is the next batch, which is bounded by bytes.
+const BUFFERED_EVENTS: usize = 16;
 /// No address is that large; a row that is cannot be handed off by anybody.
 const MAX_MESSAGE: usize = 64 << 20;
 

@@ -160,6 +160,23 @@ impl Store {
         Ok(STEPS.iter().map(state).collect())
     }
 
+    /// How the live tables differ from what the gates write to, each difference in words.
+    pub async fn shape_differences(&self) -> Result<Vec<String>> {
+        self.rows(include_str!("sql/migrate_shape.sql"), &[]).await?.iter().map(shape_difference).collect()
+    }
+
+    /// Which steps are missing among those applied, and which were applied in another text than ours.
+    #[must_use]
+    pub fn compare_migrations(applied: &[(i32, String)]) -> (Vec<String>, Vec<String>) {
+        let name = |step: &Step| format!("{} ({})", step.version, step.name);
+        let found = |step: &Step| applied.iter().find(|(version, _)| *version == step.version);
+        let pending = STEPS.iter().filter(|s| found(s).is_none()).map(name).collect();
+        let other = |s: &&Step| found(s).is_some_and(|(_, sum)| *sum != checksum(s.up));
+        let newer = applied.iter().filter(|(v, _)| STEPS.iter().all(|s| s.version != *v));
+        let foreign = STEPS.iter().filter(other).map(name).chain(newer.map(|(v, _)| v.to_string())).collect();
+        (pending, foreign)
+    }
+
     /// Takes everything away again, newest first. Refuses when that would discard recorded handoffs, unless told to.
     pub async fn revert(&mut self, discard: bool) -> Result<Vec<StepReport>> {
         let applied = self.migration_status().await?;
@@ -269,16 +286,17 @@ fn checksum(sql: &str) -> String {
     Sha256::digest(sql.as_bytes()).iter().take(8).map(|b| format!("{b:02x}")).collect()
 }
 
+fn shape_difference(row: &tokio_postgres::Row) -> Result<String> {
+    let (table, column, wanted, found): (String, String, String, Option<String>) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+    Ok(match found {
+        Some(found) => format!("{table}.{column} is {found}, expected {wanted}"),
+        None => format!("{table} has no column {column} ({wanted})"),
+    })
+}
+
 fn shape_error(missing: &[tokio_postgres::Row]) -> Result<Error> {
-    let mut parts = Vec::new();
-    for row in missing {
-        let (table, column, wanted, found): (String, String, String, Option<String>) =
-            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-        parts.push(match found {
-            Some(found) => format!("{table}.{column} is {found}, expected {wanted}"),
-            None => format!("{table} has no column {column} ({wanted})"),
-        });
-    }
+    let parts = missing.iter().map(shape_difference).collect::<Result<Vec<_>>>()?;
     Ok(Error::new(
         Kind::Catalogue,
         format!(

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod catalogue;
 pub mod connect;
 pub mod cursor;
+pub mod doctor;
 pub mod findings;
 pub mod lease;
 pub mod migrate;

@@ -119,6 +119,11 @@ impl Store {
 
     /// Who holds the frontier back, in words.
     pub async fn frontier_holder(&self) -> Result<Option<String>> {
+        Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
+    }
+
+    /// The same, and since how many seconds.
+    pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
         let row = self.optional(include_str!("sql/frontier_holder.sql"), &[]).await?;
         row.map(|row| {
             let who: String = row.try_get("who")?;
@@ -127,7 +132,8 @@ impl Store {
             let open: Option<f64> = row.try_get("open_seconds")?;
             let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
             let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
-            Ok(format!("{who} ({}{named}{since})", role.unwrap_or_else(|| "unknown role".to_owned())))
+            let role = role.unwrap_or_else(|| "unknown role".to_owned());
+            Ok((format!("{who} ({role}{named}{since})"), open))
         })
         .transpose()
     }

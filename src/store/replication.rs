@@ -62,6 +62,18 @@ impl Store {
         Ok(())
     }
 
+    /// Nothing can be recorded on a standby, and its snapshots certify nothing.
+    pub async fn refuse_standby(&self) -> Result<()> {
+        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        if row.try_get("recovering")? {
+            return Err(Error::new(
+                Kind::Catalogue,
+                "the server is a standby, which takes no writes and whose snapshots certify nothing; connect to the primary",
+            ));
+        }
+        Ok(())
+    }
+
     pub async fn slot(&self, name: &str, database: &str) -> Result<Option<Slot>> {
         let Some(row) = self.optional(include_str!("sql/slot.sql"), &[&name]).await? else { return Ok(None) };
         let plugin: Option<String> = row.try_get("plugin")?;

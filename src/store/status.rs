@@ -1,5 +1,6 @@
 //! What `status` shows, read from views and never from a source table.
 
+use crate::core::doctor::seconds_left;
 use crate::error::{Context, Result};
 use crate::store::Store;
 use crate::store::value::{Instant, from_pg};
@@ -147,14 +148,8 @@ impl Store {
         }
         if let Some(row) = self.optional(include_str!("sql/status_budget.sql"), &[&worker]).await? {
             status.budget_bytes = row.try_get("budget")?;
-            let rate: Option<f64> = row.try_get("rate")?;
-            if let (Some(budget), Some(retained), Some(rate)) =
-                (status.budget_bytes, status.retained_bytes, rate)
-                && rate > 1.0
-            {
-                #[allow(clippy::cast_precision_loss)] // For people to read.
-                let left = (budget - retained).max(0) as f64;
-                status.seconds_to_budget = Some(left / rate);
+            if let (Some(budget), Some(retained)) = (status.budget_bytes, status.retained_bytes) {
+                status.seconds_to_budget = seconds_left(retained, budget, row.try_get("rate")?);
             }
         }
         Ok(Some(status))
@@ -166,7 +161,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    async fn open_findings(&self) -> Result<Vec<FindingStatus>> {
+    pub(super) async fn open_findings(&self) -> Result<Vec<FindingStatus>> {
         let rows = self.rows(include_str!("sql/findings_open.sql"), &[]).await?;
         rows.iter()
             .map(|row| {

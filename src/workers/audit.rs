@@ -11,7 +11,7 @@ use crate::core::handoff::{Mapped, Source};
 use crate::core::repair::Reason;
 use crate::core::row::Row;
 use crate::error::{Error, Kind, Result};
-use crate::intake::Delivery;
+use crate::intake::{Delivery, failpoint};
 use crate::store::Store;
 use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Lease};
@@ -60,6 +60,9 @@ pub struct Progress {
     pub orphans: u64,
     pub missing_keys: Vec<String>,
     pub orphan_keys: Vec<String>,
+    /// Keys of the chunk under way that were found missing and may be repaired by now, though not counted.
+    #[serde(default)]
+    pub repairing: Vec<String>,
     pub digest: String,
     pub spent_ms: u64,
 }
@@ -92,15 +95,17 @@ impl Progress {
         self.missing == 0 && self.doubled == 0 && self.orphans == 0
     }
 
-    fn name_missing(&mut self, key: &str) {
-        if self.missing_keys.len() < NAMED {
-            self.missing_keys.push(key.to_owned());
-        }
-    }
-
-    fn add_digest(&mut self, digest: Digest) {
+    /// Adds a chunk that is done.
+    fn count(&mut self, chunk: Chunk, source: &Source, check: bool) {
+        let lacking = u64::try_from(chunk.lacking.len()).unwrap_or(u64::MAX);
+        self.rows += chunk.rows;
+        self.missing += lacking;
+        self.repaired += if check { 0 } else { lacking };
+        let room = NAMED.saturating_sub(self.missing_keys.len());
+        self.missing_keys.extend(chunk.keys(source).into_iter().take(room));
+        self.repairing.clear();
         let mut sum = Digest::parse(&self.digest).unwrap_or_default();
-        sum.merge(digest);
+        sum.merge(chunk.digest);
         self.digest = sum.to_string();
     }
 }
@@ -156,16 +161,27 @@ impl Audit<'_> {
             .map(|(f, _)| f);
         report(&progress);
         while progress.phase == Phase::Rows {
-            let begun = Instant::now();
+            let mut begun = Instant::now();
             let rows = self
                 .store
                 .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
                 .await?;
             match rows.last() {
                 Some((_, last)) => {
-                    after = Some(self.source.key(last).to_owned());
-                    self.check_rows(rows, &mut progress).await?;
+                    let end = self.source.key(last).to_owned();
+                    let chunk = self.checker().look(rows, &progress.repairing).await?;
+                    if !self.scope.check && !chunk.lacking.is_empty() {
+                        // Written down before it is done: whoever goes on after a kill finds these recorded, and still
+                        // has to count them as missing. The chunk's end and counts stay where they were.
+                        progress.repairing = chunk.keys(&self.source);
+                        self.keep(after.as_deref(), &mut progress, begun).await?;
+                        begun = Instant::now();
+                        failpoint("audit_before_repair");
+                        self.checker().repair(&chunk).await?;
+                    }
+                    progress.count(chunk, &self.source, self.scope.check);
                     progress.chunks += 1;
+                    after = Some(end);
                 }
                 None => {
                     progress.phase = Phase::Signals;
@@ -198,14 +214,17 @@ impl Audit<'_> {
         let source = Arc::clone(&self.source);
         let read = self.reader.read_frontier(self.intake, &source).await?;
         let mut progress = Progress::begun(&read.snapshot, self.scope.check);
-        let checker =
-            Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
+        let checker = Checker { store: self.store, lease: self.lease, source: &source };
         loop {
             let rows = read.next(i32::try_from(CHUNK).unwrap_or(5_000)).await?;
             if rows.is_empty() {
                 break;
             }
-            checker.rows(rows.into_iter().map(|row| (true, row)).collect(), &mut progress).await?;
+            let chunk = checker.look(rows.into_iter().map(|row| (true, row)).collect(), &[]).await?;
+            if !self.scope.check {
+                checker.repair(&chunk).await?;
+            }
+            progress.count(chunk, &source, self.scope.check);
             progress.chunks += 1;
             report(&progress);
         }
@@ -215,11 +234,8 @@ impl Audit<'_> {
         self.finish(progress).await
     }
 
-    async fn check_rows(&mut self, rows: Vec<(bool, Row)>, progress: &mut Progress) -> Result<()> {
-        let source = Arc::clone(&self.source);
-        let checker =
-            Checker { store: self.store, lease: self.lease, source: &source, check: self.scope.check };
-        checker.rows(rows, progress).await
+    fn checker(&self) -> Checker<'_> {
+        Checker { store: self.store, lease: self.lease, source: &self.source }
     }
 
     async fn check_signals(
@@ -255,7 +271,10 @@ impl Audit<'_> {
     async fn keep(&self, after: Option<&str>, progress: &mut Progress, begun: Instant) -> Result<()> {
         progress.spent_ms += millis(begun);
         let value = serde_json::to_value(&*progress)?;
-        self.store.put_audit_progress(self.lease, self.source.name(), after, &value).await
+        failpoint("audit_before_keep");
+        self.store.put_audit_progress(self.lease, self.source.name(), after, &value).await?;
+        failpoint("audit_after_keep");
+        Ok(())
     }
 
     async fn finish(self, mut progress: Progress) -> Result<Progress> {
@@ -286,16 +305,30 @@ impl Audit<'_> {
     }
 }
 
+/// What a look at one chunk of rows came to.
+struct Chunk {
+    rows: u64,
+    digest: Digest,
+    /// Rows with a signal that is nowhere, or was nowhere until this audit repaired it.
+    lacking: Vec<Row>,
+}
+
+impl Chunk {
+    fn keys(&self, source: &Source) -> Vec<String> {
+        self.lacking.iter().map(|row| source.key(row).to_owned()).collect()
+    }
+}
+
 /// Looks for what rows should have, and hands off what is nowhere.
 struct Checker<'a> {
     store: &'a Store,
     lease: &'a Lease,
     source: &'a Arc<Source>,
-    check: bool,
 }
 
 impl Checker<'_> {
-    async fn rows(&self, rows: Vec<(bool, Row)>, progress: &mut Progress) -> Result<()> {
+    /// `known`: keys that were found missing by an attempt that was killed.
+    async fn look(&self, rows: Vec<(bool, Row)>, known: &[String]) -> Result<Chunk> {
         let (mut expected, mut digest, mut fresh) = (Vec::new(), Digest::default(), HashSet::new());
         for (young, row) in &rows {
             if let Mapped::Handoffs(handoffs) = self.source.map(row) {
@@ -310,22 +343,23 @@ impl Checker<'_> {
             }
         }
         let missing = self.settled(&expected, &fresh).await?;
-        let keys: HashSet<&str> =
+        let mut keys: HashSet<&str> =
             expected.iter().filter(|e| missing.contains(&e.id)).map(|e| e.key.as_str()).collect();
-        progress.rows += u64::try_from(rows.len()).unwrap_or(0);
-        progress.add_digest(digest);
-        let lacking: Vec<Row> =
+        keys.extend(known.iter().map(String::as_str));
+        let count = u64::try_from(rows.len()).unwrap_or(0);
+        let lacking =
             rows.into_iter().map(|(_, row)| row).filter(|row| keys.contains(self.source.key(row))).collect();
-        for row in &lacking {
-            progress.missing += 1;
-            progress.name_missing(self.source.key(row));
+        Ok(Chunk { rows: count, digest, lacking })
+    }
+
+    /// Idempotent, as every delivery is.
+    async fn repair(&self, chunk: &Chunk) -> Result<()> {
+        if chunk.lacking.is_empty() {
+            return Ok(());
         }
-        if !self.check && !lacking.is_empty() {
-            progress.repaired += u64::try_from(lacking.len()).unwrap_or(0);
-            let rows = lacking.into_iter().map(|row| (Arc::clone(self.source), row)).collect();
-            let delivery = Delivery { store: self.store, lease: self.lease, captured_by: "audit" };
-            delivery.deliver(rows, Advance::Nothing).await?;
-        }
+        let rows = chunk.lacking.iter().map(|row| (Arc::clone(self.source), row.clone())).collect();
+        let delivery = Delivery { store: self.store, lease: self.lease, captured_by: "audit" };
+        delivery.deliver(rows, Advance::Nothing).await?;
         Ok(())
     }
 

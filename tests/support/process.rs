@@ -130,9 +130,13 @@ impl Registry {
 
     pub async fn on(cluster: &Cluster) -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("registry_{}", COUNTER.fetch_add(1, Ordering::Relaxed));
-        cluster.create_database(&name, None).await.expect("create a database");
-        let url = cluster.url(&name);
+        Self::on_as(cluster, &format!("registry_{}", COUNTER.fetch_add(1, Ordering::Relaxed))).await
+    }
+
+    /// Under a name that another server may have too.
+    pub async fn on_as(cluster: &Cluster, name: &str) -> Self {
+        cluster.create_database(name, None).await.expect("create a database");
+        let url = cluster.url(name);
         done(&url, &["migrate"]).await;
         done(&url, &["types", "activate", "--all"]).await;
         let client = connect(&url).await;
@@ -140,7 +144,7 @@ impl Registry {
         let handoffs = "create schema verify; create view verify.handoffs as select * from event_outbox
             where event_domain = 'governance' and event_type not in ('governance.handoff.certified', 'governance.handoff.heartbeat')";
         client.batch_execute(handoffs).await.expect("the view of the verdict");
-        Self { name, url, client }
+        Self { name: name.to_owned(), url, client }
     }
 
     pub fn slot(&self) -> String {

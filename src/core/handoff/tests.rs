@@ -252,6 +252,24 @@ fn a_blank_reference_or_type_is_refused() {
 }
 
 #[test]
+fn a_reference_with_a_silent_part_is_the_rows_own() {
+    let changes = source("registry_changelog");
+    let law = |key, code: Option<&'static str>| {
+        let mut values = vec![("id", key), ("entity_type", "law"), ("action", "update")];
+        values.extend(code.map(|code| ("entity_code", code)));
+        let handoff = handoffs(&changes, &values)[0].clone();
+        assert_eq!(handoff.canonical_address, handoff.object_ref);
+        handoff.object_ref
+    };
+    assert_eq!(law("1", Some("L1")), "law:L1");
+    assert_eq!(law("1", None), "registry_changelog:1");
+    assert_eq!(law("2", Some("")), "registry_changelog:2");
+    let births = source("birth_registry");
+    let born = handoffs(&births, &[("id", "7"), ("collection_name", "laws"), ("entity_code", " ")]);
+    assert_eq!(born[0].canonical_address, "birth_registry:7");
+}
+
+#[test]
 fn a_malformed_key_is_refused_without_repeating_it() {
     let births = source("birth_registry");
     for key in ["2147483648", "1.0", "secret", ""] {

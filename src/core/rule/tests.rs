@@ -80,6 +80,10 @@ fn null_renders_empty_and_makes_a_template_absent() {
     assert_eq!(template.render(&row(Some("x"), None)), "x:");
     assert_eq!(template.render_present(&row(Some("x"), None)), None);
     assert_eq!(template.render_present(&row(Some("x"), Some(""))), Some("x:".to_owned()));
+    assert_eq!(template.render_whole(&row(Some("x"), Some("y"))), Some("x:y".to_owned()));
+    for silent in [None, Some(""), Some(" ")] {
+        assert_eq!(template.render_whole(&row(Some("x"), silent)), None);
+    }
 }
 
 #[test]

@@ -97,6 +97,15 @@ fn what_is_not_an_insert_is_not_a_birth() {
         assert_eq!(relations.deliver(change), Ok(Delivered::NotABirth { table, action }));
     }
     assert_eq!(relations.deliver(Change::Truncate { relations: Vec::new() }), Ok(Delivered::Nothing));
+    let other = Relation { id: ID + 1, ..relation("pivot_definitions", &PIVOT) };
+    assert_eq!(relations.deliver(Change::Relation(other)), Ok(Delivered::Nothing));
+    let table = "public.pivot_definitions, public.pivot_definitions".to_owned();
+    let both = Change::Truncate { relations: vec![ID, ID + 1] };
+    assert_eq!(
+        relations.deliver(both),
+        Ok(Delivered::NotABirth { table, action: "truncate" }),
+        "each is named"
+    );
 }
 
 #[test]

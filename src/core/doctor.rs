@@ -1,0 +1,233 @@
+//! What an examination comes to: each check well, worth a warning, failed, or not to be told, with what to do about it.
+//!
+//! The judgements are here, as functions of what was found; finding it is the store's.
+
+use serde::Serialize;
+
+/// From good to bad. What cannot be told stands between: it hides nothing, and accuses nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Ok,
+    CannotTell,
+    Warn,
+    Fail,
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::CannotTell => "cannot tell",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// One thing looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    pub check: &'static str,
+    pub verdict: Verdict,
+    pub found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Check {
+    #[must_use]
+    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Ok, found: found.into(), advice: None }
+    }
+
+    #[must_use]
+    pub fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Warn, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    #[must_use]
+    pub fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Fail, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    #[must_use]
+    pub fn cannot_tell(check: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            check,
+            verdict: Verdict::CannotTell,
+            found: format!("cannot tell: {}", why.into()),
+            advice: None,
+        }
+    }
+}
+
+const GIB: i64 = 1 << 30;
+/// One probe of an open range, measured (FINDINGS §3).
+const MICROS_PER_HOLE: i64 = 5;
+/// Beyond this many a pass over all of them takes a quarter of a second.
+const MANY_HOLES: i64 = 50_000;
+/// A transaction that is open for this long is not just slow.
+const LONG_OPEN: f64 = 300.0;
+/// Clocks of machines that are kept in time differ by less.
+const CLOCKS: f64 = 5.0;
+/// The slot is given up at 80 % of its budget; half of it is on the way.
+const HALF: f64 = 0.5;
+
+#[must_use]
+pub fn server_version(number: i32) -> Check {
+    let name = "server version";
+    let found = format!("{}.{}", number / 10_000, number % 10_000);
+    match number / 10_000 {
+        ..15 => Check::fail(name, found, "15 is the oldest that has column lists and row filters; upgrade"),
+        15..=18 => Check::ok(name, found),
+        _ => {
+            Check::warn(name, found, "tested with 15 to 18; run `gov-handoff selftest` before relying on it")
+        }
+    }
+}
+
+/// `streams`: the configuration asks for a stream, or for one where it can be had.
+#[must_use]
+pub fn wal_level(level: &str, must_stream: bool, may_stream: bool) -> Check {
+    let name = "wal_level";
+    let advice = "set wal_level = logical in postgresql.conf and restart the server, or say mode = \"poll\"";
+    match level {
+        "logical" => Check::ok(name, level),
+        _ if must_stream => Check::fail(name, format!("{level}, so it cannot stream"), advice),
+        _ if may_stream => Check::warn(name, format!("{level}, so it polls"), advice),
+        _ => Check::ok(name, format!("{level}; polling needs no more")),
+    }
+}
+
+/// Slots or senders. `ours`: one of those in use is ours already.
+#[must_use]
+pub fn room(name: &'static str, setting: &str, used: i64, most: i64, ours: bool) -> Check {
+    let found = format!("{used} of {most} in use");
+    if used < most || ours {
+        Check::ok(name, found)
+    } else {
+        Check::warn(name, found, format!("raise {setting} or free one; until then it polls"))
+    }
+}
+
+/// What the slot retains of its budget, and how long that goes on.
+#[must_use]
+pub fn retained(bytes: i64, budget: i64, rate: Option<f64>, active: bool) -> Check {
+    let name = "slot retention";
+    #[allow(clippy::cast_precision_loss)] // For people to read.
+    let share = bytes as f64 / budget.max(1) as f64;
+    let left = match seconds_left(bytes, budget, rate) {
+        Some(seconds) => format!(", {} to go at the present rate", span(seconds)),
+        None => String::new(),
+    };
+    let found = format!("{} of {}{left}", size(bytes), size(budget));
+    if !active {
+        let advice = "nobody reads the slot, so it only grows: start `gov-handoff run`, or drop it with `gov-handoff replication teardown`";
+        Check::warn(name, format!("{found}, not read by anybody"), advice)
+    } else if share >= HALF {
+        let advice = "the daemon gives the slot up at 80 % and polls; find what holds it back: a long transaction, a slow disk, a daemon that is behind";
+        Check::warn(name, found, advice)
+    } else {
+        Check::ok(name, found)
+    }
+}
+
+/// `None` when it does not grow.
+#[must_use]
+pub fn seconds_left(bytes: i64, budget: i64, rate: Option<f64>) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss)] // For people to read.
+    rate.filter(|r| *r > 1.0).map(|rate| (budget - bytes).max(0) as f64 / rate)
+}
+
+/// `max_slot_wal_keep_size` in bytes, negative when the server sets no bound.
+#[must_use]
+pub fn keep_size(bytes: i64, budget: i64, slot: bool, read: bool) -> Check {
+    let name = "max_slot_wal_keep_size";
+    if bytes >= 0 && bytes < budget {
+        let advice = "the server takes the slot away before our budget is reached; raise it above wal_budget_mb or lower that";
+        Check::warn(name, format!("{}, below our budget of {}", size(bytes), size(budget)), advice)
+    } else if bytes >= 0 {
+        Check::ok(name, size(bytes))
+    } else if slot && !read {
+        let advice = "set it, as a bound for the time when no daemon runs to keep the budget";
+        Check::warn(name, "no bound, and nobody reads the slot", advice)
+    } else {
+        Check::ok(name, "no bound; the daemon keeps the budget while it runs")
+    }
+}
+
+/// Open holes of a source, and the ids in them that were taken and never committed, as far as anybody can know.
+#[must_use]
+pub fn holes(source: &str, open: i64, hot: i64, ids: i64) -> Check {
+    let name = "open id ranges";
+    let cost = (open * MICROS_PER_HOLE).max(0) / 1_000;
+    let found = format!(
+        "{source}: {open} holes ({hot} hot), {ids} ids burnt or not committed yet, about {cost} ms a pass"
+    );
+    if open > MANY_HOLES {
+        Check::warn(
+            name,
+            found,
+            "passes over cold holes become slow; a sequence with a smaller cache burns fewer ids",
+        )
+    } else {
+        Check::ok(name, found)
+    }
+}
+
+/// Who keeps certificates from advancing, and for how long.
+#[must_use]
+pub fn frontier(holder: Option<(String, Option<f64>)>) -> Check {
+    let name = "frontier";
+    match holder {
+        None => Check::ok(name, "held back by nobody"),
+        Some((who, Some(open))) if open > LONG_OPEN => Check::warn(
+            name,
+            format!("held back by {who}"),
+            "certificates wait for it, handoffs do not; end it, or commit or roll it back if it is prepared",
+        ),
+        Some((who, _)) => Check::ok(name, format!("at {who}")),
+    }
+}
+
+/// Ours minus the server's.
+#[must_use]
+pub fn clocks(seconds: f64) -> Check {
+    let name = "clocks";
+    let found = format!("ours differs from the server's by {seconds:+.1} s");
+    if seconds.abs() > CLOCKS {
+        Check::warn(
+            name,
+            found,
+            "leases go by the server's clock and are safe; times in logs do not compare: run ntp",
+        )
+    } else {
+        Check::ok(name, found)
+    }
+}
+
+#[must_use]
+pub fn size(bytes: i64) -> String {
+    #[allow(clippy::cast_precision_loss)] // For people to read.
+    let of = |unit: i64| bytes as f64 / unit as f64;
+    match bytes {
+        b if b >= GIB => format!("{:.1} GiB", of(GIB)),
+        b if b >= 1 << 20 => format!("{:.1} MiB", of(1 << 20)),
+        _ => format!("{:.0} KiB", of(1 << 10)),
+    }
+}
+
+fn span(seconds: f64) -> String {
+    match seconds {
+        s if s >= 172_800.0 => format!("{:.0} days", s / 86_400.0),
+        s if s >= 7_200.0 => format!("{:.0} h", s / 3_600.0),
+        s if s >= 120.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{s:.0} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

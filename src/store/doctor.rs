@@ -1,0 +1,83 @@
+//! The examination that `doctor` makes: read-only, from the catalogue and our own tables, each look by itself, so that what
+//! one may not see leaves the others alone.
+
+mod capture;
+mod server;
+
+use crate::config::Config;
+use crate::core::doctor::Check;
+use crate::error::{Error, Kind, Result};
+use crate::store::Store;
+use std::time::Duration;
+
+/// A look that takes longer than this is not worth its answer.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+
+/// What a look comes to: one check or several.
+type Looked = Result<Vec<Check>>;
+
+impl Store {
+    /// All checks, in the order a person would ask. `replication` is the session of the role that streams.
+    pub async fn examine(&self, config: &Config, replication: Result<Self>) -> Result<Vec<Check>> {
+        self.bound_reads(LONGEST_LOOK).await?;
+        let mut all = Vec::new();
+        let mut take = |name, looked: Looked| -> Result<()> {
+            all.extend(told(name, looked)?);
+            Ok(())
+        };
+        take("server", self.look_at_server(config).await)?;
+        take("role", self.look_at_role().await)?;
+        take("migrations", self.look_at_migrations().await)?;
+        take("shape", self.look_at_shape().await)?;
+        take("trace columns", self.look_at_causation().await)?;
+        take("sources", self.look_at_sources(config).await)?;
+        take("replication", look_at_replication(config, replication).await)?;
+        take("publication", self.look_at_publication(config).await)?;
+        take("slot", self.look_at_slot(config).await)?;
+        take("worker", self.look_at_worker(config).await)?;
+        take("frontier", self.look_at_frontier().await)?;
+        take("prepared transactions", self.look_at_prepared().await)?;
+        take("open id ranges", self.look_at_holes(config).await)?;
+        take("event types", self.look_at_types().await)?;
+        take("dead letters", self.look_at_dead_letters().await)?;
+        take("findings", self.look_at_findings().await)?;
+        Ok(all)
+    }
+}
+
+/// A look that is refused, or finds nothing to look at, says so; only a lost connection ends the examination.
+fn told(name: &'static str, looked: Looked) -> Looked {
+    match looked {
+        Err(e) if e.kind == Kind::Connection => Err(e),
+        Err(e) => Ok(vec![Check::cannot_tell(name, why(&e))]),
+        looked => looked,
+    }
+}
+
+fn why(e: &Error) -> String {
+    match e.code.as_deref() {
+        Some("42501") => format!("no privilege ({e})"),
+        Some("42P01") => "the governance tables are not here".to_owned(),
+        Some("57014") => format!("it took longer than {} s", LONGEST_LOOK.as_secs()),
+        _ => e.to_string(),
+    }
+}
+
+/// Whether the role that would stream may, on a server that can.
+async fn look_at_replication(config: &Config, session: Result<Store>) -> Looked {
+    use crate::core::mode::Intent;
+    const NAME: &str = "replication";
+    if config.intent == Intent::Poll {
+        return Ok(vec![Check::ok(NAME, "not asked for: mode is poll")]);
+    }
+    let checked = match session {
+        Ok(store) => store.check_streaming().await,
+        Err(e) => Err(e),
+    };
+    let advice = "until then it polls; `gov-handoff replication sql` prints what a DBA can run";
+    Ok(vec![match checked {
+        Ok(()) => Check::ok(NAME, format!("{} may stream", config.replication.user())),
+        Err(e) if config.intent == Intent::Stream => Check::fail(NAME, e.to_string(), "or use mode auto"),
+        Err(e) => Check::warn(NAME, e.to_string(), advice),
+    }])
+}

@@ -1,0 +1,242 @@
+//! Sources, stream, worker, and what waits for a person.
+
+use super::server::budget;
+use super::{Looked, told};
+use crate::config::Config;
+use crate::core::doctor::{self, Check};
+use crate::core::handoff::Source;
+use crate::core::mode::Intent;
+use crate::error::{Kind, Result};
+use crate::store::catalogue::Strategy;
+use crate::store::{Store, quote};
+use std::sync::Arc;
+
+impl Store {
+    pub(super) async fn look_at_sources(&self, config: &Config) -> Looked {
+        const NAME: &str = "sources";
+        let sources = self.sources(&config.worker).await?;
+        if sources.is_empty() {
+            return Ok(vec![Check::fail(NAME, "none is registered", "run `gov-handoff sources apply`")]);
+        }
+        let mut checks = Vec::new();
+        for source in &sources {
+            checks.push(match self.check_source(&source.definition).await {
+                Ok(Strategy::Ranges { index }) => {
+                    Check::ok(NAME, format!("{}: read by {index}", source.name()))
+                }
+                Ok(Strategy::Frontier { why }) => {
+                    Check::ok(NAME, format!("{}: read by the frontier, {why}", source.name()))
+                }
+                Err(e) if e.kind == Kind::Privilege => Check::cannot_tell(NAME, e.to_string()),
+                Err(e) => Check::fail(NAME, e.to_string(), "mend the table or the definition"),
+            });
+        }
+        let (schemas, tables) = places(&sources);
+        let hidden = self.rows(include_str!("../sql/doctor_row_security.sql"), &[&schemas, &tables]).await?;
+        for row in &hidden {
+            let advice = "give the daemon's role BYPASSRLS, or a policy will hide rows; until then reading is an error";
+            checks.push(Check::fail("row security", format!("on {}", row.try_get::<_, String>(0)?), advice));
+        }
+        if hidden.is_empty() {
+            checks.push(Check::ok("row security", "hides no source from this role"));
+        }
+        Ok(checks)
+    }
+
+    pub(super) async fn look_at_publication(&self, config: &Config) -> Looked {
+        const NAME: &str = "publication";
+        if config.intent == Intent::Poll {
+            return Ok(vec![]);
+        }
+        let sources = self.sources(&config.worker).await?;
+        let Some(problem) = self.publication_problem(&config.publication, &sources).await? else {
+            return Ok(vec![Check::ok(NAME, format!("{} carries the sources", config.publication))]);
+        };
+        let (schemas, tables) = places(&sources);
+        let rows = self.rows(include_str!("../sql/doctor_owned.sql"), &[&schemas, &tables]).await?;
+        let foreign = rows.iter().map(|r| Ok(r.try_get(0)?)).collect::<Result<Vec<String>>>()?;
+        let creates: bool =
+            self.one(include_str!("../sql/doctor_role.sql"), &[]).await?.try_get("creates")?;
+        Ok(vec![if config.create && creates && foreign.is_empty() {
+            Check::ok(NAME, format!("{problem}; the daemon will make it so"))
+        } else {
+            let right = match foreign.first() {
+                Some(table) => format!("the role does not own {table}"),
+                None if !creates => "the role has no CREATE on the database".to_owned(),
+                None => "create is off".to_owned(),
+            };
+            let advice = "have the owner run `gov-handoff replication setup`, or what `gov-handoff replication sql` prints; until then it polls";
+            Check::warn(NAME, format!("{problem}, and {right}"), advice)
+        }])
+    }
+
+    pub(super) async fn look_at_slot(&self, config: &Config) -> Looked {
+        const NAME: &str = "slot";
+        if config.intent == Intent::Poll {
+            return Ok(vec![]);
+        }
+        let slot = match self.slot(&config.slot, config.replication.database()).await {
+            Err(e) if e.kind == Kind::Replication => {
+                return Ok(vec![Check::fail(NAME, e.to_string(), "name another slot in the configuration")]);
+            }
+            slot => slot?,
+        };
+        let Some(slot) = slot else {
+            let found = format!("{} is not there", config.slot);
+            return Ok(vec![if config.create {
+                Check::ok(NAME, format!("{found}; the daemon makes it"))
+            } else {
+                Check::warn(NAME, found, "run `gov-handoff replication setup`; until then it polls")
+            }]);
+        };
+        if slot.lost {
+            let advice = "the daemon drops it, makes a new one and reads what was missed from the tables";
+            let found = format!("{}: the server threw away log that it needed", config.slot);
+            return Ok(vec![Check::warn(NAME, found, advice)]);
+        }
+        let active = slot.active_pid.is_some();
+        let read = if active { "read" } else { "not read by anybody" };
+        let mut checks = vec![Check::ok(NAME, format!("{} at {}, {read}", config.slot, slot.confirmed))];
+        if let Some(bytes) = slot.retained {
+            // What the daemon said it keeps to, if we may know; else what this configuration says.
+            let said = self.optional(include_str!("../sql/status_budget.sql"), &[&config.worker]).await;
+            let (said, rate) = match said {
+                Ok(Some(row)) => (row.try_get::<_, Option<i64>>("budget")?, row.try_get("rate")?),
+                _ => (None, None),
+            };
+            checks.push(doctor::retained(bytes, said.unwrap_or_else(|| budget(config)), rate, active));
+        }
+        Ok(checks)
+    }
+
+    pub(super) async fn look_at_worker(&self, config: &Config) -> Looked {
+        const NAME: &str = "worker";
+        let row = self.optional(include_str!("../sql/status_worker.sql"), &[&config.worker]).await?;
+        let Some(row) = row else {
+            return Ok(vec![Check::warn(NAME, "has never run", "start `gov-handoff run`")]);
+        };
+        let (age, owner): (f64, Option<String>) = (row.try_get("tick_age")?, row.try_get("lease_owner")?);
+        let mode: Option<String> = row.try_get("mode")?;
+        let reason: Option<String> = row.try_get("mode_reason")?;
+        Ok(vec![match owner {
+            None => Check::warn(NAME, format!("ended {age:.0} s ago"), "start `gov-handoff run`"),
+            Some(owner) if row.try_get::<_, Option<bool>>("alive")? != Some(true) => {
+                let advice = "start `gov-handoff run`, or see why it cannot renew its lease";
+                Check::fail(NAME, format!("{owner} holds the lease and is silent for {age:.0} s"), advice)
+            }
+            Some(owner) => {
+                let mode = mode.unwrap_or_else(|| "starting".to_owned());
+                let why = reason.map(|r| format!(" ({r})")).unwrap_or_default();
+                if mode == "poll" && config.intent != Intent::Poll {
+                    let advice =
+                        "it captures all the same, with the latency of polling; mend the reason to stream";
+                    Check::warn(NAME, format!("{owner} polls{why}"), advice)
+                } else {
+                    Check::ok(NAME, format!("{owner}, mode {mode}{why}, ticked {age:.1} s ago"))
+                }
+            }
+        }])
+    }
+
+    pub(super) async fn look_at_frontier(&self) -> Looked {
+        Ok(vec![doctor::frontier(self.frontier_holder_since().await?)])
+    }
+
+    pub(super) async fn look_at_prepared(&self) -> Looked {
+        const NAME: &str = "prepared transactions";
+        let rows = self.rows(include_str!("../sql/doctor_prepared.sql"), &[]).await?;
+        let mut checks = Vec::new();
+        for row in &rows {
+            let (gid, owner, database): (String, String, String) =
+                (row.try_get("gid")?, row.try_get("owner")?, row.try_get("database")?);
+            let open: f64 = row.try_get("open_seconds")?;
+            let found = format!("'{gid}' of {owner} in {database}, prepared {open:.0} s ago");
+            let advice = "commit or roll it back; it holds certificates, vacuum and the slot back";
+            checks.push(Check::warn(NAME, found, advice));
+        }
+        if checks.is_empty() {
+            checks.push(Check::ok(NAME, "none"));
+        }
+        Ok(checks)
+    }
+
+    pub(super) async fn look_at_holes(&self, config: &Config) -> Looked {
+        const NAME: &str = "open id ranges";
+        let sources = self.sources(&config.worker).await?;
+        let rows = self.rows(include_str!("../sql/doctor_holes.sql"), &[&config.worker]).await?;
+        let mut checks = Vec::new();
+        for row in &rows {
+            let name: String = row.try_get("source_name")?;
+            let unread = row.try_get("unread")?;
+            match sources.iter().find(|s| s.name() == name).filter(|_| unread) {
+                Some(source) => checks.extend(told(NAME, self.burnt_ids(source).await)?),
+                None => {
+                    let (open, hot, ids) = (row.try_get("open")?, row.try_get("hot")?, row.try_get("ids")?);
+                    checks.push(doctor::holes(&name, open, hot, ids));
+                }
+            }
+        }
+        Ok(checks)
+    }
+
+    /// What reading a source for the first time will leave open.
+    async fn burnt_ids(&self, source: &Source) -> Looked {
+        let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
+        let sql = quote::fill(include_str!("../sql/doctor_burnt.sql"), &[("table", &table), ("id", &id)]);
+        let row = self.one(&sql, &[]).await?;
+        let open = row.try_get("open")?;
+        Ok(vec![doctor::holes(&format!("{}, not read yet", source.name()), open, open, row.try_get("ids")?)])
+    }
+
+    pub(super) async fn look_at_types(&self) -> Looked {
+        const NAME: &str = "event types";
+        let types = self.event_types().await?;
+        let active = types.iter().filter(|t| t.active).count();
+        let mut checks: Vec<_> = types
+            .iter()
+            .filter(|t| !t.active && t.waiting > 0)
+            .map(|t| {
+                let advice = format!("let them out with `gov-handoff types activate {}`", t.event_type);
+                Check::warn(NAME, format!("{} is inactive, {} captured", t.event_type, t.waiting), advice)
+            })
+            .collect();
+        if checks.is_empty() {
+            checks.push(Check::ok(NAME, format!("{active} of {} active, none captures", types.len())));
+        }
+        Ok(checks)
+    }
+
+    pub(super) async fn look_at_dead_letters(&self) -> Looked {
+        const NAME: &str = "dead letters";
+        let n: i64 = self.one(include_str!("../sql/doctor_dead_letters.sql"), &[]).await?.try_get(0)?;
+        Ok(vec![if n == 0 {
+            Check::ok(NAME, "none is open")
+        } else {
+            Check::warn(NAME, format!("{n} open"), "see v_governance_dead_letter_open for each reason")
+        }])
+    }
+
+    pub(super) async fn look_at_findings(&self) -> Looked {
+        const NAME: &str = "findings";
+        let open: Vec<_> = self.open_findings().await?.into_iter().filter(|f| f.severity != "info").collect();
+        let advice = "its detail in system_issues says more; it is resolved by its cause's end";
+        let check = |f: &crate::store::status::FindingStatus| {
+            let found = format!("{} ({}, x{})", f.key, f.severity, f.occurrences);
+            if f.severity == "warning" {
+                Check::warn(NAME, found, advice)
+            } else {
+                Check::fail(NAME, found, advice)
+            }
+        };
+        Ok(if open.is_empty() {
+            vec![Check::ok(NAME, "none is open")]
+        } else {
+            open.iter().map(check).collect()
+        })
+    }
+}
+
+/// Schemas and tables of the sources, as two arrays.
+fn places(sources: &[Arc<Source>]) -> (Vec<&str>, Vec<&str>) {
+    sources.iter().map(|s| (s.definition.schema.as_str(), s.definition.table())).unzip()
+}

@@ -1,0 +1,107 @@
+//! The server, the role, and whether what is installed is what this program expects.
+
+use super::Looked;
+use crate::config::Config;
+use crate::core::doctor::{self, Check};
+use crate::core::mode::Intent;
+use crate::store::Store;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+impl Store {
+    pub(super) async fn look_at_server(&self, config: &Config) -> Looked {
+        let before = unix_seconds();
+        let row = self.one(include_str!("../sql/doctor_server.sql"), &[&config.slot]).await?;
+        // The server's reading lies somewhere between ours.
+        let ours = f64::midpoint(before, unix_seconds());
+        let (slot, read): (bool, bool) = (row.try_get("slot_there")?, row.try_get("slot_read")?);
+        let (must, may) = (config.intent == Intent::Stream, config.intent != Intent::Poll);
+        let mut checks = vec![
+            doctor::server_version(row.try_get("version")?),
+            if row.try_get("recovering")? {
+                Check::fail("primary", "the server is a standby", "connect to the primary")
+            } else {
+                Check::ok("primary", "the server takes writes")
+            },
+            doctor::wal_level(row.try_get("wal_level")?, must, may),
+        ];
+        if may {
+            let (slots, most) = (row.try_get("slots")?, row.try_get("most_slots")?);
+            checks.push(doctor::room("replication slots", "max_replication_slots", slots, most, slot));
+            let (senders, most) = (row.try_get("senders")?, row.try_get("most_senders")?);
+            checks.push(doctor::room("wal senders", "max_wal_senders", senders, most, read));
+            checks.push(doctor::keep_size(row.try_get("keep_size")?, budget(config), slot, read));
+        }
+        checks.push(doctor::clocks(ours - row.try_get::<_, f64>("clock")?));
+        Ok(checks)
+    }
+
+    pub(super) async fn look_at_role(&self) -> Looked {
+        const NAME: &str = "role";
+        let row = self.one(include_str!("../sql/doctor_role.sql"), &[]).await?;
+        let (role, groups): (String, Vec<String>) = (row.try_get("role")?, row.try_get("groups")?);
+        if row.try_get("rolsuper")? {
+            let advice = "fine for `migrate` and for looking; run the daemon as a member of gov_handoff_worker (replication/roles.sql)";
+            return Ok(vec![Check::warn(NAME, format!("{role} is a superuser"), advice)]);
+        }
+        let of = if groups.is_empty() { "no group of ours".to_owned() } else { groups.join(", ") };
+        Ok(vec![if row.try_get("runs")? {
+            Check::ok(NAME, format!("{role}, member of {of}, may run the daemon"))
+        } else {
+            let advice =
+                "fine for looking; to run the daemon grant gov_handoff_worker (replication/roles.sql)";
+            Check::warn(NAME, format!("{role}, member of {of}, may not run the daemon"), advice)
+        }])
+    }
+
+    pub(super) async fn look_at_migrations(&self) -> Looked {
+        const NAME: &str = "migrations";
+        let there = self.one(include_str!("../sql/migrate_exists.sql"), &[&"gov_schema_version"]).await?;
+        if !there.try_get::<_, bool>(0)? {
+            return Ok(vec![Check::fail(NAME, "none is in force", "run `gov-handoff migrate`")]);
+        }
+        let rows = self.rows(include_str!("../sql/doctor_migrations.sql"), &[]).await?;
+        let applied = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect::<crate::error::Result<Vec<(i32, String)>>>()?;
+        let (pending, foreign) = Self::compare_migrations(&applied);
+        Ok(vec![if !foreign.is_empty() {
+            let advice = "run the build that applied them, or revert with it and migrate with this one";
+            Check::fail(NAME, format!("of another build: {}", foreign.join(", ")), advice)
+        } else if !pending.is_empty() {
+            Check::fail(NAME, format!("pending: {}", pending.join(", ")), "run `gov-handoff migrate`")
+        } else {
+            Check::ok(NAME, format!("{} in force", applied.len()))
+        }])
+    }
+
+    /// Live tables are never altered by us; each difference is named.
+    pub(super) async fn look_at_shape(&self) -> Looked {
+        const NAME: &str = "shape";
+        let differences = self.shape_differences().await?;
+        if differences.is_empty() {
+            return Ok(vec![Check::ok(NAME, "the live tables are as the gates need them")]);
+        }
+        let advice = "we never alter a live table: its owner has to, or handoffs into it will be refused";
+        Ok(differences.into_iter().map(|d| Check::fail(NAME, d, advice)).collect())
+    }
+
+    pub(super) async fn look_at_causation(&self) -> Looked {
+        const NAME: &str = "trace columns";
+        let there: bool = self.one(include_str!("../sql/doctor_causation.sql"), &[]).await?.try_get(0)?;
+        Ok(vec![if there {
+            Check::ok(NAME, "event_outbox has causation_id")
+        } else {
+            let advice = "handoffs work without it; chains of events caused by each other cannot be told, so cycles are found by type only";
+            Check::warn(NAME, "event_outbox has no causation_id", advice)
+        }])
+    }
+}
+
+pub(super) fn budget(config: &Config) -> i64 {
+    i64::try_from(config.wal_budget).unwrap_or(i64::MAX)
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}

@@ -1,0 +1,1 @@
+select count(*) from public.v_governance_dead_letter_open

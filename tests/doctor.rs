@@ -1,0 +1,246 @@
+//! `doctor`: each trouble is named with what to do, well is well, and what one may not see is not guessed.
+
+use gov_handoff::embedded::ClusterOptions;
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::support::{
+    Daemon, cli, cli_with, connect, done, fresh_database, migrated, number, options, private_cluster, until,
+};
+
+async fn sql(client: &Client, statement: &str) {
+    client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
+}
+
+/// What the doctor says, and its exit code.
+struct Examined {
+    code: i32,
+    checks: Vec<(String, String, String)>,
+    text: String,
+}
+
+impl Examined {
+    async fn of(url: &str, environment: &[(&str, &str)]) -> Self {
+        let ran = cli_with(url, &["doctor", "--json"], environment).await;
+        let report: Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
+        let word = |c: &Value, key: &str| c[key].as_str().unwrap_or_default().to_owned();
+        let checks = report["checks"].as_array().expect("checks").iter();
+        for c in report["checks"].as_array().expect("checks") {
+            let advised = c["advice"].is_string();
+            assert_eq!(advised, matches!(c["verdict"].as_str(), Some("warn" | "fail")), "what to do: {c}");
+        }
+        let checks =
+            checks.map(|c| (word(c, "check"), word(c, "verdict"), word(c, "found"))).collect::<Vec<_>>();
+        Self { code: ran.code, checks, text: ran.out }
+    }
+
+    /// Insists that a check has this verdict and says this, among others of its name.
+    #[track_caller]
+    fn says(&self, check: &str, verdict: &str, found: &str) -> &Self {
+        let hit = |(c, v, f): &(String, String, String)| c == check && v == verdict && f.contains(found);
+        assert!(self.checks.iter().any(hit), "no {verdict} {check}: {found}\n{}", self.text);
+        self
+    }
+
+    fn verdicts(&self, verdict: &str) -> Vec<&str> {
+        self.checks.iter().filter(|c| c.1 == verdict).map(|c| c.0.as_str()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_daemon_is_found_well() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    let _daemon = Daemon::running(&db, "auto", &[]).await;
+    sql(&db.client, "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
+    until(&db.client, "select exists (select from event_outbox where event_domain = 'governance')").await;
+    let found = Examined::of(&db.url, &[]).await;
+    assert_eq!(found.code, 0, "{}", found.text);
+    assert_eq!(found.verdicts("fail"), Vec::<&str>::new(), "{}", found.text);
+    // Tests connect as the superuser, and that is worth a word.
+    assert_eq!(found.verdicts("warn"), ["role"], "{}", found.text);
+    assert_eq!(found.verdicts("cannot_tell"), Vec::<&str>::new(), "{}", found.text);
+    found
+        .says("worker", "ok", "mode stream")
+        .says("slot", "ok", "read")
+        .says("slot retention", "ok", "of 4.0 GiB")
+        .says("publication", "ok", "carries the sources")
+        .says("migrations", "ok", "in force")
+        .says("sources", "ok", "event_outbox: read by the frontier")
+        .says("row security", "ok", "hides no source");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_database_on_a_server_that_cannot_stream() {
+    let settings = vec![
+        ("max_prepared_transactions".to_owned(), "2".to_owned()),
+        ("max_slot_wal_keep_size".to_owned(), "64MB".to_owned()),
+    ];
+    let poor =
+        ClusterOptions { wal_level: "replica".to_owned(), max_replication_slots: 1, settings, ..options() };
+    let cluster = private_cluster(poor).await;
+    let url = cluster.url("postgres");
+    let client = connect(&url).await;
+    sql(
+        &client,
+        "select pg_create_physical_replication_slot('other'); create table t (i int); \
+                  begin; insert into t values (1); prepare transaction 'forgotten'",
+    )
+    .await;
+    let found = Examined::of(&url, &[]).await;
+    assert_eq!(found.code, 1, "{}", found.text);
+    found
+        .says("wal_level", "warn", "replica, so it polls")
+        .says("replication", "warn", "wal_level is replica")
+        .says("replication slots", "warn", "1 of 1 in use")
+        .says("max_slot_wal_keep_size", "warn", "64.0 MiB, below our budget of 4.0 GiB")
+        .says("prepared transactions", "warn", "'forgotten' of postgres in postgres")
+        .says("frontier", "ok", "prepared transaction 'forgotten'")
+        .says("migrations", "fail", "none is in force")
+        .says("sources", "cannot_tell", "the governance tables are not here");
+    let strict = Examined::of(&url, &[("GOV_HANDOFF_MODE", "stream")]).await;
+    strict.says("wal_level", "fail", "cannot stream").says("replication", "fail", "wal_level is replica");
+    let polling = Examined::of(&url, &[("GOV_HANDOFF_MODE", "poll")]).await;
+    polling.says("wal_level", "ok", "replica").says("replication", "ok", "not asked for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_in_the_database_is_named() {
+    let db = migrated().await;
+    let role = format!("doc_{}", db.name);
+    sql(&db.client, include_str!("../replication/roles.sql")).await;
+    let url = db.url_as(&role);
+    sql(
+        &db.client,
+        &format!(
+            "create role {role} login in role gov_handoff_worker; \
+             insert into registry_changelog (entity_type, entity_code, action) values ('law', 'x', 'register')"
+        ),
+    )
+    .await;
+    done(&url, &["run", "--once", "--mode", "poll"]).await;
+    let before = Examined::of(&url, &[]).await;
+    assert_eq!(before.code, 0, "{}", before.text);
+    before
+        .says("role", "ok", "member of gov_handoff_worker, may run the daemon")
+        .says("replication", "warn", "no REPLICATION")
+        .says("publication", "warn", "does not exist, and the role does not own public.birth_registry")
+        .says("worker", "warn", "ended")
+        .says("event types", "warn", "object_registered is inactive, 1 captured");
+
+    sql(
+        &db.client,
+        "alter table event_outbox drop column causation_id; \
+         alter table event_pending alter column error_count type bigint; \
+         alter table birth_registry enable row level security; \
+         update gov_schema_version set checksum = 'x' where version = 3; \
+         select gov_finding_raise('slot_lost', 'slot_lost:x', 'warning'); \
+         select gov_finding_raise('handoff_missed', 'handoff_missed:x', 'high'); \
+         insert into iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key, \
+             failure_code, failure_detail, attempts, event_snapshot) \
+         values ('w', gen_random_uuid(), 'governance', 't', 'birth_registry', 'birth_registry:1', 'c', 'd', 1, '{}')",
+    )
+    .await;
+    let after = Examined::of(&url, &[]).await;
+    assert_eq!(after.code, 1, "{}", after.text);
+    after
+        .says("trace columns", "warn", "no causation_id")
+        .says("shape", "fail", "event_pending.error_count is bigint, expected integer")
+        .says("row security", "fail", "on public.birth_registry")
+        .says("dead letters", "warn", "1 open")
+        .says("findings", "warn", "slot_lost:x")
+        .says("findings", "fail", "handoff_missed:x (high, x1)");
+    Examined::of(&db.url, &[]).await.says("migrations", "fail", "of another build: 3 (gates)");
+    let people = cli(&db.url, &["doctor"]).await;
+    assert!(people.out.contains("-> run the build that applied them"), "{}", people.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_see_is_told_so() {
+    let db = migrated().await;
+    let (eyes, nobody) = (format!("eyes_{}", db.name), format!("nobody_{}", db.name));
+    sql(
+        &db.client,
+        &format!(
+            "create role {eyes} login in role gov_handoff_observer; create role {nobody} login; \
+             select gov_finding_raise('slot_lost', 'slot_lost:x', 'warning')"
+        ),
+    )
+    .await;
+    let found = Examined::of(&db.url_as(&eyes), &[]).await;
+    assert_eq!(found.code, 0, "{}", found.text);
+    found
+        .says("role", "warn", "gov_handoff_observer, may not run the daemon")
+        .says("findings", "warn", "slot_lost:x")
+        .says("shape", "ok", "as the gates need them")
+        .says("worker", "warn", "has never run");
+    let found = Examined::of(&db.url_as(&nobody), &[]).await;
+    assert_eq!(found.code, 0, "{}", found.text);
+    found.says("server version", "ok", "").says("sources", "cannot_tell", "no privilege").says(
+        "findings",
+        "cannot_tell",
+        "no privilege",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holes_and_burnt_ids_are_counted_before_and_after_the_first_reading() {
+    let db = migrated().await;
+    sql(
+        &db.client,
+        "insert into birth_registry (id, entity_code, collection_name) \
+         select i, 'b', 'laws' from unnest(array[1, 2, 5, 6, 11]) i",
+    )
+    .await;
+    let holes = "2 holes";
+    let before = Examined::of(&db.url, &[]).await;
+    before.says("open id ranges", "ok", "birth_registry, not read yet: 2 holes (2 hot), 6 ids burnt");
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    let after = Examined::of(&db.url, &[]).await;
+    after.says("open id ranges", "ok", &format!("birth_registry: {holes} (2 hot), 6 ids burnt"));
+    sql(&db.client, "update gov_worker_gap set hot = false where lo = 3").await;
+    let cold = Examined::of(&db.url, &[]).await;
+    cold.says("open id ranges", "ok", &format!("birth_registry: {holes} (1 hot)"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_grows_is_shown_with_its_budget_and_the_time_to_it() {
+    let db = migrated().await;
+    done(&db.url, &["replication", "setup"]).await;
+    // As a daemon that died a minute ago has left it.
+    sql(
+        &db.client,
+        "insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, lease_owner, metadata) \
+         values ('gov_handoff_intake', 'external_worker', now() - interval '1 minute', 7, 'pid-1', \
+                 '{\"term\": 1, \"ttl_ms\": 15000, \"mode\": \"stream\", \"slot_budget\": 67108864, \"slot_rate\": 1048576}'); \
+         select pg_logical_emit_message(true, 'fill', repeat('x', 8000000))",
+    )
+    .await;
+    let found = Examined::of(&db.url, &[]).await;
+    assert_eq!(found.code, 1, "{}", found.text);
+    found
+        .says("slot retention", "warn", "MiB of 64.0 MiB")
+        .says("slot retention", "warn", "s to go at the present rate, not read by anybody")
+        .says("max_slot_wal_keep_size", "warn", "nobody reads the slot")
+        .says("worker", "fail", "pid-1 holds the lease and is silent");
+    let status = cli(&db.url, &["status"]).await.out;
+    assert!(status.contains("of 65,536 KiB") && status.contains("s to go at this rate"), "{status}");
+    let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
+    let left = shown["stream"]["seconds_to_budget"].as_f64().expect("a time");
+    assert!((1.0..64.0).contains(&left), "{left}");
+    sql(&db.client, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database(); \
+                     select pg_create_logical_replication_slot('gov_handoff_' || current_database(), 'test_decoding')").await;
+    let taken = Examined::of(&db.url, &[]).await;
+    taken.says("slot", "fail", "is not ours");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_changed_and_a_wrong_address_cannot_run() {
+    let db = fresh_database(None).await;
+    let tables = "select count(*) from pg_class where relnamespace = 'public'::regnamespace";
+    assert_eq!(Examined::of(&db.url, &[]).await.code, 1);
+    assert_eq!(number(&db.client, tables).await, 0);
+    let ran = cli("postgres://postgres@127.0.0.1:1/none", &["doctor"]).await;
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{}", ran.err);
+}

@@ -1,0 +1,149 @@
+//! Why a handoff was missing when the reconciler found it, as its certificates say, on a real server. The stream is blamed
+//! only for what it should have had: see also `modes`, where it is.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::support::{Daemon, TestDb, connect, done, migrated, number, text, until};
+
+const EAGER: [(&str, &str); 4] = [
+    ("GOV_HANDOFF_STREAM_RETRY", "300ms"),
+    ("GOV_HANDOFF_RECONCILE_INTERVAL", "300ms"),
+    ("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms"),
+    ("GOV_HANDOFF_LEASE_TTL", "2s"),
+];
+
+/// Looks behind the stream only when something happens to it.
+const PATIENT: [(&str, &str); 4] = [
+    ("GOV_HANDOFF_STREAM_RETRY", "300ms"),
+    ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"),
+    ("GOV_HANDOFF_CERTIFY_INTERVAL", "6s"),
+    ("GOV_HANDOFF_LEASE_TTL", "2s"),
+];
+
+async fn sql(client: &Client, statement: &str) {
+    client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
+}
+
+fn birth(code: &str, born: &str) -> String {
+    format!(
+        "insert into birth_registry (entity_code, collection_name, born_at) values ('{code}', 'laws', {born})"
+    )
+}
+
+async fn handed_off(client: &Client, code: &str) {
+    let condition = format!(
+        "select exists (select from event_pending where entity_table = 'birth_registry' \
+             and canonical_address = 'laws:{code}')"
+    );
+    until(client, &condition).await;
+}
+
+/// Every repair of births that certificates have told of, by reason.
+async fn repaired(db: &TestDb) -> BTreeMap<String, i64> {
+    let report = done(&db.url, &["certificates", "--history", "10000", "--json"]).await;
+    let report: Value = serde_json::from_str(&report).expect("json");
+    let mut sums = BTreeMap::new();
+    let history = report["history"].as_array().expect("history").iter();
+    for certificate in history.filter(|c| c["source"] == "birth_registry") {
+        for (reason, n) in certificate["repaired"].as_object().expect("repaired") {
+            *sums.entry(reason.clone()).or_default() += n.as_i64().expect("a number");
+        }
+    }
+    sums
+}
+
+/// Waits until the certificates tell of exactly these repairs.
+async fn until_repaired(db: &TestDb, wanted: &[(&str, i64)]) {
+    let wanted = wanted.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
+    for _ in 0..150 {
+        if repaired(db).await == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    assert_eq!(repaired(db).await, wanted);
+}
+
+async fn nobody_is_blamed(db: &TestDb) {
+    let missed = "select count(*) from system_issues where issue_kind = 'handoff_missed'";
+    assert_eq!(number(&db.client, missed).await, 0);
+}
+
+/// A daemon that is to stream and nothing else, whose role can be stripped of the right to.
+async fn streaming(settings: &[(&str, &str)]) -> (TestDb, Daemon, String) {
+    let db = migrated().await;
+    let role = format!("why_{}", db.name);
+    sql(&db.client, &format!("create role {role} login replication in role gov_handoff_worker")).await;
+    done(&db.url, &["replication", "setup"]).await;
+    let url = db.url_as(&role);
+    let environment = [settings, &[("GOV_HANDOFF_REPLICATION_URL", url.as_str())]].concat();
+    let daemon = Daemon::start(&db.url, &["--mode", "stream"], &environment);
+    daemon.captures(&db.url, "stream").await;
+    sql(&db.client, &birth("first", "now()")).await;
+    handed_off(&db.client, "first").await;
+    (db, daemon, role)
+}
+
+async fn take_the_stream_away(db: &TestDb, daemon: &Daemon, role: &str) {
+    let end = format!(
+        "alter role {role} noreplication; do $$ begin perform pg_terminate_backend(active_pid, 5000) \
+         from pg_replication_slots where slot_name = '{}' and active_pid is not null; end $$",
+        db.slot()
+    );
+    sql(&db.client, &end).await;
+    daemon.captures(&db.url, "poll").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_is_late_back_dated_or_without_a_time_when_the_stream_is_away() {
+    let (db, daemon, role) = streaming(&EAGER).await;
+    take_the_stream_away(&db, &daemon, &role).await;
+    // It takes its key and its time, and commits behind another.
+    let late = connect(&db.url).await;
+    sql(&late, &format!("begin; {}", birth("late", "now()"))).await;
+    sql(&db.client, &birth("quick", "now()")).await;
+    handed_off(&db.client, "quick").await;
+    sql(&late, "commit").await;
+    handed_off(&db.client, "late").await;
+    sql(&db.client, &birth("dated", "now() - interval '1 year'")).await;
+    sql(&db.client, &birth("timeless", "null")).await;
+    handed_off(&db.client, "dated").await;
+    handed_off(&db.client, "timeless").await;
+    let wanted = [("back_dated", 1), ("late_commit", 1), ("not_yet_read", 1), ("null_key", 1)];
+    until_repaired(&db, &wanted).await;
+    // The slot is still there and goes on: what the tables had meanwhile is absorbed, not told again.
+    sql(&db.client, &format!("alter role {role} replication")).await;
+    daemon.captures(&db.url, "stream").await;
+    sql(&db.client, &birth("after", "now()")).await;
+    handed_off(&db.client, "after").await;
+    until_repaired(&db, &wanted).await;
+    nobody_is_blamed(&db).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_slot_left_behind_is_told_as_its_gap() {
+    let (db, daemon, role) = streaming(&PATIENT).await;
+    // Right after a certificate, so that the next one does not come before the slot is lost and had again.
+    let taken = "select coalesce(max(last_run_summary #>> '{certificate,taken_at}'), '') from gov_worker_cursor \
+                 where source_name = 'birth_registry'";
+    let before = text(&db.client, taken).await;
+    until(&db.client, &format!("select ({taken}) > '{before}'")).await;
+    take_the_stream_away(&db, &daemon, &role).await;
+    for code in ["lost-1", "lost-2"] {
+        sql(&db.client, &birth(code, "now() - interval '1 year'")).await;
+    }
+    let back = format!("select pg_drop_replication_slot('{}'); alter role {role} replication", db.slot());
+    sql(&db.client, &back).await;
+    daemon.captures(&db.url, "stream").await;
+    handed_off(&db.client, "lost-2").await;
+    sql(&db.client, &birth("after", "now()")).await;
+    handed_off(&db.client, "after").await;
+    until_repaired(&db, &[("gap_after_slot_loss", 2)]).await;
+    let gap = "select count(*) from system_issues where issue_kind = 'slot_lost' \
+               and detail ->> 'reason' like '%ahead of what we have%'";
+    assert_eq!(number(&db.client, gap).await, 1);
+    nobody_is_blamed(&db).await;
+}

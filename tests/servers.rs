@@ -1,0 +1,257 @@
+//! What happens to servers, with servers it happens to: a standby, a failover, a backup put back, a dump loaded elsewhere,
+//! transaction ids half way round. Nothing is lost, nothing is handed off twice, and what cannot be trusted is compared anew.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use gov_handoff::embedded::{Cluster, ClusterOptions, StopMode, Wanted};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::support::process::{Process, Registry};
+use crate::support::{blocking, cli, connect, done, number, options, private_cluster, text, texts, until};
+
+const QUICK: [(&str, &str); 2] =
+    [("GOV_HANDOFF_CERTIFY_INTERVAL", "500ms"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms")];
+
+async fn stopped(cluster: &Arc<Cluster>) {
+    let server = Arc::clone(cluster);
+    blocking(move || server.stop(StopMode::Fast)).await.expect("stop");
+}
+
+async fn started(cluster: &Arc<Cluster>) {
+    let server = Arc::clone(cluster);
+    blocking(move || server.start_again()).await.expect("start");
+}
+
+async fn copied(cluster: &Arc<Cluster>, standby: bool) -> Arc<Cluster> {
+    let server = Arc::clone(cluster);
+    Arc::new(blocking(move || server.copy(standby)).await.expect("a copy starts"))
+}
+
+/// The same database on another server.
+async fn there(registry: &Registry, cluster: &Cluster) -> Registry {
+    let url = cluster.url(&registry.name);
+    let client = connect(&url).await;
+    Registry { name: registry.name.clone(), url, client }
+}
+
+/// Ends the way a supervisor ends it.
+async fn finished(mut daemon: Process) {
+    daemon.signal("TERM");
+    daemon.end("told to end").await;
+}
+
+async fn audited(registry: &Registry) {
+    let audit = cli(&registry.url, &["audit", "--full", "--check"]).await;
+    assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
+}
+
+async fn slot_lost(registry: &Registry) -> String {
+    registry.until_finding("slot_lost").await;
+    text(&registry.client, "select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'")
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_refused_and_once_promoted_carries_on() {
+    let primary = Arc::new(private_cluster(options()).await);
+    let registry = Registry::on(&primary).await;
+    drop(registry.client);
+    stopped(&primary).await;
+    let standby = copied(&primary, true).await;
+    started(&primary).await;
+    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    let daemon = registry.daemon("auto", &QUICK);
+    registry.until_streaming().await;
+    registry.births("before", 20).await;
+    registry.until_all_handed_off().await;
+
+    let second = there(&registry, &standby).await;
+    assert_eq!(number(&second.client, "select pg_is_in_recovery()::int::bigint").await, 1);
+    for arguments in [
+        &["run", "--mode", "poll"][..],
+        &["run", "--mode", "auto"],
+        &["run", "--mode", "stream", "--once"],
+        &["audit", "--full"],
+        &["audit", "--check"],
+        &["replay", "--source", "birth_registry", "--from", "1"],
+    ] {
+        let refused = cli(&second.url, arguments).await;
+        assert_eq!(refused.code, 2, "{arguments:?}: {}{}", refused.out, refused.err);
+        assert!(refused.err.contains("the server is a standby"), "{arguments:?}: {}", refused.err);
+        assert!(refused.err.contains("connect to the primary"), "{arguments:?}: {}", refused.err);
+    }
+    let doctor = cli(&second.url, &["doctor"]).await;
+    assert_eq!(doctor.code, 1, "{}", doctor.err);
+    assert!(doctor.out.contains("the server is a standby"), "{}", doctor.out);
+
+    // Births that nobody has handed off when the primary dies, but that its standby has.
+    drop(daemon);
+    registry.births("orphaned", 30).await;
+    let here = text(&registry.client, "select pg_current_wal_lsn()::text").await;
+    until(&second.client, &format!("select pg_last_wal_replay_lsn() >= '{here}'")).await;
+    let server = Arc::clone(&primary);
+    blocking(move || server.stop(StopMode::Kill)).await.expect("kill");
+    assert!(second.client.query_one("select pg_promote()", &[]).await.expect("promote").get::<_, bool>(0));
+    second.births("promoted", 30).await;
+    let daemon = second.daemon("auto", &QUICK);
+    second.until_streaming().await;
+    second.births("streamed", 30).await;
+    second.until_all_handed_off().await;
+    let why = slot_lost(&second).await;
+    assert!(why.contains("another timeline"), "{why}");
+    assert_eq!(second.verdict().await.expected, 20 + 6 + 3 * (30 + 10));
+    finished(daemon).await;
+    audited(&second).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_put_back_goes_on_from_where_it_was_taken() {
+    let server = Arc::new(private_cluster(options()).await);
+    let registry = Registry::on(&server).await;
+    let daemon = registry.daemon("auto", &QUICK);
+    registry.until_streaming().await;
+    registry.births("before", 30).await;
+    registry.until_all_handed_off().await;
+    finished(daemon).await;
+    registry.births("unread", 30).await;
+    drop(registry.client);
+    stopped(&server).await;
+    let backup = copied(&server, false).await;
+    started(&server).await;
+    // What happens after the backup is lost with the server; its ids come again, for other births.
+    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    let daemon = registry.daemon("auto", &QUICK);
+    registry.until_streaming().await;
+    registry.births("gone", 50).await;
+    registry.until_all_handed_off().await;
+    drop(daemon);
+
+    let restored = there(&registry, &backup).await;
+    restored.births("again", 60).await;
+    let daemon = restored.daemon("auto", &QUICK);
+    restored.until_streaming().await;
+    restored.births("streamed", 30).await;
+    restored.until_all_handed_off().await;
+    let addresses = "select count(*) from verify.handoffs where canonical_address like '%:gone%'";
+    assert_eq!(restored.number(addresses).await, 0);
+    finished(daemon).await;
+    audited(&restored).await;
+}
+
+/// Every table of ours, row by row, as a dump would carry it; through files in a directory that both servers may use.
+async fn load(from: &Client, to: &Client, directory: &Path) {
+    let tables = "select relname::text from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r' \
+                  order by relname";
+    let tables = texts(from, tables).await;
+    let empty = format!("set session_replication_role = replica; truncate {}", tables.join(", "));
+    to.batch_execute(&empty).await.expect("empty tables");
+    for table in tables {
+        let file = directory.join(&table);
+        from.batch_execute(&format!("copy {table} to '{}'", file.display())).await.expect("dumped");
+        to.batch_execute(&format!("copy {table} from '{}'", file.display())).await.expect("loaded");
+    }
+    let sequences = "select setval(pg_get_serial_sequence('birth_registry', 'id'), max(id)) from birth_registry; \
+                     select setval(pg_get_serial_sequence('registry_changelog', 'id'), max(id) + 1) from registry_changelog; \
+                     reset session_replication_role";
+    to.batch_execute(sequences).await.expect("the next ids");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_loaded_into_another_server_is_compared_in_full() {
+    let (old, new) = (private_cluster(options()).await, private_cluster(options()).await);
+    let registry = Registry::on(&old).await;
+    let daemon = registry.daemon("auto", &QUICK);
+    registry.until_streaming().await;
+    registry.births("before", 30).await;
+    registry.until_all_handed_off().await;
+    finished(daemon).await;
+    registry.births("unread", 30).await;
+    let elsewhere = Registry::on_as(&new, &registry.name).await;
+    load(&registry.client, &elsewhere.client, &old.socket_dir()).await;
+    let identifier = "select system_identifier::text from pg_control_system()";
+    let (here, there) = (text(&registry.client, identifier).await, text(&elsewhere.client, identifier).await);
+    assert_ne!(here, there);
+    elsewhere.births("after", 30).await;
+    // By polling first, which brings the frontier over; the stream still remembers the other server.
+    let daemon = elsewhere.daemon("poll", &QUICK);
+    let compared = format!(
+        "select exists (select from event_outbox where event_type = 'governance.handoff.certified' \
+             and event_subject_table = 'birth_registry' and safe_payload ->> 'full' = 'true' \
+             and safe_payload ->> 'rows_checked' = '90' and safe_payload ->> 'system_identifier' = '{there}')"
+    );
+    until(&elsewhere.client, &compared).await;
+    elsewhere.until_all_handed_off().await;
+    finished(daemon).await;
+    let daemon = elsewhere.daemon("auto", &QUICK);
+    elsewhere.until_streaming().await;
+    elsewhere.births("streamed", 30).await;
+    elsewhere.until_all_handed_off().await;
+    let why = slot_lost(&elsewhere).await;
+    assert!(why.contains("another server"), "{why}");
+    finished(daemon).await;
+    audited(&elsewhere).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frontier_half_way_round_is_compared_in_full() {
+    // Only a whole installation can set transaction ids forward; the embedded servers bring none of its tools.
+    let fifteen = ClusterOptions { version: Wanted::V15, ..options() };
+    let Ok(cluster) = blocking(move || Cluster::start(fifteen)).await else {
+        println!("no PostgreSQL 15 here: skipped");
+        return;
+    };
+    // Beside the program itself, which may be met through a link.
+    let postgres = cluster.bin_dir().join("postgres").canonicalize().expect("the server's program");
+    let tool = postgres.with_file_name("pg_resetwal");
+    if !tool.is_file() {
+        println!("no pg_resetwal here: skipped");
+        return;
+    }
+    let cluster = Arc::new(cluster);
+    let registry = Registry::on(&cluster).await;
+    let certificate = async |registry: &Registry| -> Value {
+        let daemon = registry.daemon("poll", &QUICK);
+        let taken = "select coalesce((select last_run_summary #>> '{certificate,taken_at}' from gov_worker_cursor \
+                     where source_name = 'birth_registry' and worker_name = 'gov_handoff_intake'), '')";
+        let before = text(&registry.client, taken).await;
+        until(&registry.client, &format!("select ({taken}) > '{before}'")).await;
+        registry.until_all_handed_off().await;
+        finished(daemon).await;
+        let all = done(&registry.url, &["certificates", "--json"]).await;
+        let all: Value = serde_json::from_str(&all).expect("json");
+        let history = all["history"].as_array().expect("history").iter();
+        history.filter(|c| c["source"] == "birth_registry").cloned().collect()
+    };
+    registry.births("before", 30).await;
+    let first = certificate(&registry).await;
+    assert_eq!(first[0]["full"], true, "{first}");
+    registry.births("next", 30).await;
+    let second = certificate(&registry).await;
+    assert_eq!(second[0]["full"], false, "{second}");
+
+    drop(registry.client);
+    stopped(&cluster).await;
+    // 1,600,000,000 further; the status of the transactions there is in a file that has to be there.
+    let forward = format!(
+        "set -e; dd if=/dev/zero of={0}/pg_xact/05F5 bs=262144 count=1 2>/dev/null; \
+         chown --reference={0}/PG_VERSION {0}/pg_xact/05F5; \
+         setpriv --reuid=$(stat -c %u {0}/PG_VERSION) --regid=$(stat -c %g {0}/PG_VERSION) --clear-groups \
+             {1} -x 1600000000 -D {0}",
+        cluster.data_dir().display(),
+        tool.display()
+    );
+    let reset = Command::new("sh").args(["-c", &forward]).current_dir("/").output().expect("sh");
+    assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
+    started(&cluster).await;
+    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    assert!(number(&registry.client, next).await >= 1_600_000_000);
+    registry.births("after", 30).await;
+    let third = certificate(&registry).await;
+    assert_eq!(third[0]["full"], true, "{third}");
+    assert_eq!(third[0]["rows_checked"], 90, "{third}");
+    audited(&registry).await;
+}
