@@ -65,3 +65,12 @@ mod modes;
 
 // `selftest`: it passes, leaves nothing behind however it ends, and can fail.
 mod selftest;
+
+// Never silent: the watchdog, the heartbeat, standbys that watch, findings as events.
+mod watch;
+
+// Every kind of finding is raised by what it is about, and resolved by its end; storms and load slow us down, visibly.
+mod findings;
+
+// Who may do what: every table, view and function against a table of privileges, for each role.
+mod roles;

@@ -5,6 +5,7 @@ mod audit;
 mod certificates;
 mod config;
 pub mod demo;
+mod findings;
 mod migrate;
 mod output;
 mod replay;
@@ -14,6 +15,7 @@ mod selftest;
 mod sources;
 mod status;
 mod types;
+mod watch;
 
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -57,6 +59,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Types(command) => types::run(&config, command).await,
         Command::Run { once, .. } => run::run(config, once).await,
         Command::Status { json } => status::run(&config, json).await,
+        Command::Findings(command) => findings::run(&config, command).await,
+        Command::Watch { interval, once, json } => watch::run(&config, &interval, once, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,

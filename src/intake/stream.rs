@@ -465,6 +465,7 @@ impl Lane<'_> {
             let slot = &shared.config.slot;
             let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
             let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
+            shared.rest().await;
             failpoint("before_apply");
             delivery.deliver(rows, advance).await?;
             failpoint("after_apply");
