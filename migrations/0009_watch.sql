@@ -161,6 +161,8 @@ create trigger gov_watermark_monotone
           and (new.last_watermark_id is distinct from old.last_watermark_id
                or new.last_watermark_ts is distinct from old.last_watermark_ts)
           and (new.last_watermark_ts > old.last_watermark_ts) is not true
+          -- Not what we put right ourselves.
+          and pg_trigger_depth() = 0
           -- An audit's own progress has no definition, and starts over.
           and old.metadata ? 'id'
           and public.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,

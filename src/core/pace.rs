@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 /// A slow pace is kept this long after its cause was last seen, so that it does not flicker with each look.
 const LINGER: Duration = Duration::from_secs(5);
+/// A storm stands out from what is usual by this much: a system in which most groups change all the time is busy, not
+/// in a storm, and is not slowed down for it.
+const SURGE: f64 = 3.0;
+/// What is usual is the mean of about this many looks.
+const MEMORY: f64 = 60.0;
 /// Heavy work that was put off for load this long is done all the same: a proof that never comes is worse.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -20,7 +25,7 @@ pub struct Limits {
     pub standby_lag: u64,
     /// One read of ours.
     pub slow_read: Duration,
-    /// Groups dirtied within a look, as a share of all.
+    /// Groups dirtied between two looks, as a share of all that were there before.
     pub storm_share: f64,
     /// Fewer groups than this are no storm, whatever their share: in a small system one rule change dirties all.
     pub storm_floor: u64,
@@ -62,12 +67,13 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Everything that calls for a slower pace.
+/// Everything that calls for a slower pace. `usual` is how many groups a look finds dirtied as a rule.
 #[must_use]
-pub fn causes(load: &Load, limits: &Limits) -> Vec<Cause> {
-    #[allow(clippy::cast_precision_loss)] // A share of groups; far below 2^53.
+#[allow(clippy::cast_precision_loss)] // Shares of groups; far below 2^53.
+pub fn causes(load: &Load, limits: &Limits, usual: f64) -> Vec<Cause> {
     let storm = load.dirtied >= limits.storm_floor.max(1)
-        && load.dirtied as f64 > limits.storm_share * load.groups as f64;
+        && load.dirtied as f64 > limits.storm_share * load.groups as f64
+        && load.dirtied as f64 > SURGE * usual;
     let found = [
         storm.then_some(Cause::Storm { dirtied: load.dirtied, groups: load.groups }),
         (load.blocked_by_us > 0).then_some(Cause::BlockedByUs(load.blocked_by_us)),
@@ -113,18 +119,21 @@ pub struct Governor {
     last: Vec<Cause>,
     seen_at: Option<Instant>,
     since: Option<Instant>,
+    usual: f64,
 }
 
 impl Governor {
     /// The pace after a look. `minute` is the minute of the day, UTC.
+    #[allow(clippy::cast_precision_loss)]
     pub fn decide(&mut self, load: &Load, limits: &Limits, now: Instant, minute: u16) -> Pace {
-        let found = causes(load, limits);
+        let found = causes(load, limits, self.usual);
+        self.usual += (load.dirtied as f64 - self.usual) / MEMORY;
         if !found.is_empty() {
             self.last = found;
             self.seen_at = Some(now);
             self.since = self.since.or(Some(now));
         } else if self.seen_at.is_none_or(|at| now.saturating_duration_since(at) >= LINGER) {
-            *self = Self::default();
+            *self = Self { usual: self.usual, ..Self::default() };
         }
         let loaded = !self.last.is_empty();
         let patient = self.since.is_some_and(|since| now.saturating_duration_since(since) < PATIENCE);
