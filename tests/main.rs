@@ -74,3 +74,6 @@ mod findings;
 
 // Who may do what: every table, view and function against a table of privileges, for each role.
 mod roles;
+
+// Whoever looks on reads summaries: no status page ever scans a source, the outbox or the candidates.
+mod no_ui_scan;

@@ -25,7 +25,7 @@ pub async fn run(config: &Config, command: FindingsCommand) -> Result<ExitCode> 
     if command.json {
         output::json(&findings)?;
     } else if findings.is_empty() {
-        output::line("nothing is open");
+        output::line(if command.all { "nothing was ever found" } else { "nothing is open" });
     } else {
         let rows: Vec<_> = findings.iter().map(row).collect();
         output::table(&["severity", "finding", "times", "last seen", "state", "detail"], &rows);
