@@ -1,6 +1,8 @@
 //! Every kind of finding is raised by what it is about and resolved by its end; storms and load slow us down, visibly, and
 //! nothing is lost meanwhile. (Slots, misses and fallbacks are in `modes`, silence and leases in `watch`.)
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
 
 use crate::support::{Daemon, TestDb, cli, connect, done, migrated, number, text, until};
@@ -199,8 +201,10 @@ async fn a_storm_is_said_and_slows_us_down_and_loses_nothing() {
         let lease = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
         let ticks = number(&db.client, lease).await;
         // Slower, and yet all of it.
+        let begun = std::time::Instant::now();
         sql(&db.client, BIRTHS).await;
         all_handed_off(&db).await;
+        assert!(begun.elapsed() >= Duration::from_millis(600), "handed off after {:?}", begun.elapsed());
         resolved(&db, key).await;
         assert!(number(&db.client, lease).await > ticks + 2, "the lease was renewed meanwhile");
         until(&db.client, "select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
