@@ -220,7 +220,6 @@ async fn sessions_that_wait_for_locks_slow_us_down_until_they_do_not() {
         [&QUICK[..], &[("GOV_HANDOFF_MAX_LOCK_WAITS", "2"), ("GOV_HANDOFF_LAG_LIMIT", "1m")]].concat();
     let _daemon = Daemon::running(&db, "poll", &environment).await;
     let holder = connect(&db.url).await;
-    sql(&holder, "begin; create table contended (); insert into contended default values").await;
     sql(&holder, "select pg_advisory_lock(1)").await;
     let waiting: Vec<_> = (0..3)
         .map(|_| {
@@ -237,7 +236,7 @@ async fn sessions_that_wait_for_locks_slow_us_down_until_they_do_not() {
     all_handed_off(&db).await;
     until(&db.client, "select max(created_at) < clock_timestamp() - interval '1500 milliseconds' from event_pending where entity_ref is not null").await;
     assert_eq!(text(&db.client, certified).await, before);
-    sql(&holder, "rollback; select pg_advisory_unlock_all()").await;
+    sql(&holder, "select pg_advisory_unlock_all()").await;
     for session in waiting {
         session.await.expect("a waiter");
     }
@@ -277,15 +276,12 @@ async fn outside_the_off_peak_windows_nothing_is_certified_and_everything_is_han
     sql(&db.client, BIRTHS).await;
     all_handed_off(&db).await;
     let certified = "select coalesce(max(certified_at)::text, '') from gov_worker_frontier where source_name = 'birth_registry'";
-    let before = text(&db.client, certified).await;
-    until(
-        &db.client,
-        "select ticks_total > 8 from queue_heartbeat where executor_name = 'gov_handoff_intake'",
-    )
-    .await;
-    assert_eq!(text(&db.client, certified).await, before);
+    let ticks = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let seen = number(&db.client, ticks).await;
+    until(&db.client, &format!("select ({ticks}) > {seen} + 6")).await;
+    assert_eq!(text(&db.client, certified).await, "", "not once, though it was due many times over");
     daemon.sigterm();
     let _always = Daemon::running(&db, "poll", &QUICK).await;
     resolved(&db, "handoff_deferred:gov_handoff_intake").await;
-    until(&db.client, &format!("select ({certified}) > '{before}'")).await;
+    until(&db.client, &format!("select ({certified}) > ''")).await;
 }

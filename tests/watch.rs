@@ -178,7 +178,8 @@ async fn the_healthcheck_has_the_agreed_shape() {
         (&Value::Bool(false), &Value::Null),
         "{never}"
     );
-    let mut daemon = Daemon::running(&db, "poll", &QUICK).await;
+    // A lease of the usual length, so that it is fresh when it is given back.
+    let mut daemon = Daemon::running(&db, "poll", &[]).await;
     sql(&db, "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
     until(&db.client, "select (fn_governance_route_worker_health() ->> 'backlog_count')::int >= 1").await;
     let alive: Value = serde_json::from_str(&text(&db.client, health).await).expect("json");
@@ -198,8 +199,10 @@ async fn the_healthcheck_has_the_agreed_shape() {
     assert_eq!(alive["lease_active"], true);
     assert_eq!(alive["dead_letter_open"], 0);
     assert!(alive["ageSeconds"].as_i64().is_some_and(|s| s < 5), "{alive}");
-    daemon.kill9();
-    until(&db.client, "select not (fn_governance_route_worker_health() ->> 'lease_active')::bool").await;
+    // Given back, and not only when it has expired.
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    let active = "select (fn_governance_route_worker_health() ->> 'lease_active')";
+    assert_eq!(text(&db.client, active).await, "false");
 }
 
 #[tokio::test(flavor = "multi_thread")]

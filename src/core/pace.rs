@@ -96,6 +96,14 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// Before the first look: full speed, and heavy work only where no window forbids it.
+    #[must_use]
+    pub fn first(limits: &Limits) -> Self {
+        let deferred =
+            (!limits.off_peak.is_empty()).then(|| "certifying waits for a look at the clock".to_owned());
+        Self { deferred, ..Self::default() }
+    }
+
     /// For people: in `status` and beside the mode.
     #[must_use]
     pub fn reason(&self) -> Option<String> {

@@ -188,7 +188,7 @@ async fn lead(config: &Config, once: bool, lease: Lease, shutdown: &mut watch::R
         record: watch::Sender::new(StreamRecord::default()),
         definitions: watch::Sender::new(0),
         look: Notify::new(),
-        pace: watch::Sender::new(Pace::default()),
+        pace: watch::Sender::new(Pace::first(&config.pace)),
         looks: Mutex::default(),
         slowest_read: AtomicU64::new(0),
     });

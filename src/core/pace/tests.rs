@@ -78,6 +78,7 @@ fn off_peak_windows_may_cross_midnight() {
 fn outside_the_windows_heavy_work_waits_and_batches_do_not() {
     let limits = Limits { off_peak: vec![Window::parse("22:00-06:00").unwrap()], ..limits() };
     let mut governor = Governor::default();
+    assert!(Pace::first(&limits).deferred.is_some(), "not even before the first look");
     let noon = governor.decide(&Load::default(), &limits, Instant::now(), 12 * 60);
     assert_eq!(noon.pause, Duration::ZERO);
     assert!(noon.reason().unwrap().contains("22:00-06:00 UTC"));
