@@ -223,6 +223,8 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
     for severity in ["warning", "warning", "high", "warning", "high"] {
         sql(&db, &raise(severity)).await;
     }
+    // A rehearsal alarms nobody.
+    sql(&db, "select gov_finding_raise('handoff_lag', 'handoff_lag:gov_handoff_selftest', 'high')").await;
     sql(
         &db,
         "select gov_finding_resolve('handoff_lag:x', 'over'), gov_finding_resolve('handoff_lag:x', 'over')",

@@ -75,7 +75,7 @@ async fn session(shared: &Shared) -> Result<()> {
             rounds.audit.tick(&store, shared).await?;
             look_around(&store).await;
         }
-        if !shared.once && rounds.beat_due <= Instant::now() {
+        if stays(shared) && rounds.beat_due <= Instant::now() {
             rounds.beat_due = Instant::now() + config.heartbeat_interval;
             store.heartbeat(&shared.lease).await?;
         }
@@ -97,6 +97,11 @@ fn tolerate<T>(what: &str, result: Result<T>) -> Result<Option<T>> {
             Ok(None)
         }
     }
+}
+
+/// Whether somebody should miss us: a single run, or a rehearsal, is not silent when it has ended.
+fn stays(shared: &Shared) -> bool {
+    !shared.once && shared.config.worker != REHEARSAL
 }
 
 impl Rounds {
@@ -141,8 +146,7 @@ impl Rounds {
             "pid": std::process::id(),
             "version": env!("CARGO_PKG_VERSION"),
         });
-        // Declared by who means to stay: a single run, or a rehearsal, is not silent when it has ended.
-        if !shared.once && config.worker != REHEARSAL {
+        if stays(shared) {
             report["cadence_ms"] =
                 json!(u64::try_from(Self::cadence(config).as_millis()).unwrap_or(u64::MAX));
         }
