@@ -161,6 +161,7 @@ returns boolean language sql immutable
 as $$
     select p_id is not null and (
         p_old_id is null
+        or p_old_ts is null and p_ts is not null
         or p_ts > p_old_ts
         or (p_ts is not distinct from p_old_ts
             and case when p_definition #>> '{id,type}' in ('int4', 'int8')

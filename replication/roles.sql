@@ -1,21 +1,41 @@
--- What the daemon's role may read of the default sources, and how to make that role. Run by the owner of the tables or a
+-- The roles, and what the daemon's may read of the default sources. Run by the owner of the tables with CREATEROLE, or a
 -- superuser, in the database that `gov-handoff migrate` was run on:
 --
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f replication/roles.sql
 --
--- `migrate` made the group gov_handoff_worker: EXECUTE on the gates, SELECT on our own state, no write on any table. This
--- file adds SELECT on the address columns of the sources, column by column, so that contents cannot even be read by mistake.
--- A source of your own needs the same line with the `columns` of its definition.
+-- Five roles, each with the least it needs (tests/roles.rs holds the whole table of who may do what):
 --
--- The role that logs in is yours to name, and its password yours to keep:
+--   gov_handoff_owner     owns the gates; nobody logs in as it, nobody is a member of it          made by `migrate`
+--   gov_handoff_worker    EXECUTE on the daemon's gates, SELECT on our own state and, by this
+--                         file, on the address columns of the sources; writes no table            made by `migrate`
+--   gov_handoff_operator  types, sources, dead letters, trust, retention: by gates, too           made by `migrate`
+--   gov_handoff_observer  the views, for dashboards: `status`, `findings`, `certificates`         made by `migrate`
+--   gov_handoff_reader    REPLICATION and nothing else: reads the slot                            made here
+--
+-- SELECT is granted column by column, so that contents cannot even be read by mistake. A source of your own needs the same
+-- line with the `columns` of its definition.
+--
+-- The role that works is yours to name, and its password yours to keep:
 --
 --     create role gov_handoff login in role gov_handoff_worker;
 --     \password gov_handoff
---     alter role gov_handoff replication;   -- to stream; polling needs no more than the above
+--     \password gov_handoff_reader
+--     DATABASE_URL=postgres://gov_handoff@… GOV_HANDOFF_REPLICATION_URL=postgres://gov_handoff_reader@… gov-handoff run
 --
--- A role that streams but does not own the tables cannot make the publication: run replication/publication.sql and
--- replication/slot.sql (or `gov-handoff replication setup`) once as the owner, and the daemon with GOV_HANDOFF_CREATE=false.
--- Operators who activate types and load sources: `grant gov_handoff_operator to …`; for dashboards: gov_handoff_observer.
+-- or, with one role for both, `alter role gov_handoff replication`; polling needs neither. A role that streams but does not
+-- own the tables cannot make the publication: run replication/publication.sql and replication/slot.sql (or `gov-handoff
+-- replication setup`) once as the owner, and the daemon with GOV_HANDOFF_CREATE=false. Operators: `grant gov_handoff_operator
+-- to …`. To let the daemon see how far standbys are behind, and slow down for them: `grant pg_read_all_stats to gov_handoff`.
+
+do $$
+begin
+    -- REPLICATION is not inherited by membership, so this one logs in itself; without a password nobody can, but where
+    -- pg_hba.conf trusts.
+    create role gov_handoff_reader login replication;
+exception when duplicate_object or unique_violation then
+    null;  -- roles belong to the cluster: here already, or made for another database a moment ago
+end
+$$;
 
 begin;
 

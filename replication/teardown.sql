@@ -1,6 +1,7 @@
 -- Takes back what publication.sql, slot.sql and roles.sql made. Stop the daemon first: a slot in use cannot be dropped.
 -- Handoffs and the daemon's state stay; `gov-handoff migrate revert` is for those. Polling goes on without all of this, as
--- long as the grants of roles.sql stay, so leave the revokes out if that is what you want.
+-- long as the grants of roles.sql stay, so leave the revokes out if that is what you want. Roles belong to the cluster and stay
+-- too; once no database needs it, `drop role gov_handoff_reader`.
 
 select pg_drop_replication_slot(slot_name)
   from pg_replication_slots

@@ -1,16 +1,19 @@
 //! Settings: flags over environment over file, validated into one [`Config`]. The only reader of the environment.
 
 mod target;
+mod words;
 
 pub use target::{Target, Tls};
+pub use words::{intent_name, parse_intent, parse_span};
 
 use crate::core::mode::Intent;
+use crate::core::pace::Limits;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use words::{check_slot_name, default_slot, number, parse_pause, parse_windows, parse_word};
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
@@ -37,6 +40,15 @@ pub struct Layer {
     pub read_timeout: Option<String>,
     pub stream_retry: Option<String>,
     pub audit_interval: Option<String>,
+    pub heartbeat_interval: Option<String>,
+    pub lag_limit: Option<String>,
+    pub storm_percent: Option<u8>,
+    pub storm_floor: Option<u64>,
+    pub throttle_pause: Option<String>,
+    pub max_lock_waits: Option<u64>,
+    pub max_standby_lag_mb: Option<u64>,
+    pub slow_read: Option<String>,
+    pub off_peak: Option<String>,
     pub log: Option<String>,
     pub log_format: Option<String>,
 }
@@ -70,6 +82,12 @@ pub struct Config {
     /// The longest pause before the stream is tried again.
     pub stream_retry: Duration,
     pub audit_interval: Duration,
+    /// How often a summary of what was done is published.
+    pub heartbeat_interval: Duration,
+    /// Behind by more than this is a finding.
+    pub lag_limit: Duration,
+    /// When to go slower.
+    pub pace: Limits,
     pub log: String,
     pub log_json: bool,
     pub file: Option<PathBuf>,
@@ -135,6 +153,17 @@ impl Config {
             read_timeout: span("read_timeout", &layer.read_timeout, "5s")?,
             stream_retry: span("stream_retry", &layer.stream_retry, "30s")?,
             audit_interval: span("audit_interval", &layer.audit_interval, "5m")?,
+            heartbeat_interval: span("heartbeat_interval", &layer.heartbeat_interval, "60s")?,
+            lag_limit: span("lag_limit", &layer.lag_limit, "60s")?,
+            pace: Limits {
+                lock_waits: layer.max_lock_waits.unwrap_or(20),
+                standby_lag: layer.max_standby_lag_mb.unwrap_or(1_024).saturating_mul(1 << 20),
+                slow_read: span("slow_read", &layer.slow_read, "2s")?,
+                storm_share: f64::from(layer.storm_percent.unwrap_or(50)) / 100.0,
+                storm_floor: layer.storm_floor.unwrap_or(100),
+                pause: parse_pause(&span("throttle_pause", &layer.throttle_pause, "250ms")?)?,
+                off_peak: parse_windows(layer.off_peak.as_deref().unwrap_or_default())?,
+            },
             log: layer.log.unwrap_or_else(|| "info".to_owned()),
             log_json: match layer.log_format.as_deref() {
                 None | Some("text") => false,
@@ -173,6 +202,15 @@ impl Config {
             ("read_timeout", ms(self.read_timeout)),
             ("stream_retry", ms(self.stream_retry)),
             ("audit_interval", ms(self.audit_interval)),
+            ("heartbeat_interval", ms(self.heartbeat_interval)),
+            ("lag_limit", ms(self.lag_limit)),
+            ("storm_percent", format!("{:.0}", self.pace.storm_share * 100.0)),
+            ("storm_floor", self.pace.storm_floor.to_string()),
+            ("throttle_pause", ms(self.pace.pause)),
+            ("max_lock_waits", self.pace.lock_waits.to_string()),
+            ("max_standby_lag_mb", (self.pace.standby_lag >> 20).to_string()),
+            ("slow_read", ms(self.pace.slow_read)),
+            ("off_peak", self.pace.off_peak.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
             ("log", self.log.clone()),
             ("log_format", if self.log_json { "json" } else { "text" }.to_owned()),
         ]
@@ -203,6 +241,15 @@ impl Layer {
             read_timeout: get("READ_TIMEOUT"),
             stream_retry: get("STREAM_RETRY"),
             audit_interval: get("AUDIT_INTERVAL"),
+            heartbeat_interval: get("HEARTBEAT_INTERVAL"),
+            lag_limit: get("LAG_LIMIT"),
+            storm_percent: number(get, "STORM_PERCENT")?,
+            storm_floor: number(get, "STORM_FLOOR")?,
+            throttle_pause: get("THROTTLE_PAUSE"),
+            max_lock_waits: number(get, "MAX_LOCK_WAITS")?,
+            max_standby_lag_mb: number(get, "MAX_STANDBY_LAG_MB")?,
+            slow_read: get("SLOW_READ"),
+            off_peak: get("OFF_PEAK"),
             log: get("LOG"),
             log_format: get("LOG_FORMAT"),
         })
@@ -227,6 +274,15 @@ impl Layer {
             read_timeout: self.read_timeout.or(below.read_timeout),
             stream_retry: self.stream_retry.or(below.stream_retry),
             audit_interval: self.audit_interval.or(below.audit_interval),
+            heartbeat_interval: self.heartbeat_interval.or(below.heartbeat_interval),
+            lag_limit: self.lag_limit.or(below.lag_limit),
+            storm_percent: self.storm_percent.or(below.storm_percent),
+            storm_floor: self.storm_floor.or(below.storm_floor),
+            throttle_pause: self.throttle_pause.or(below.throttle_pause),
+            max_lock_waits: self.max_lock_waits.or(below.max_lock_waits),
+            max_standby_lag_mb: self.max_standby_lag_mb.or(below.max_standby_lag_mb),
+            slow_read: self.slow_read.or(below.slow_read),
+            off_peak: self.off_peak.or(below.off_peak),
             log: self.log.or(below.log),
             log_format: self.log_format.or(below.log_format),
         }
@@ -250,67 +306,6 @@ fn read_file(path: &Path) -> Result<Layer> {
     })
 }
 
-fn parse_word<T: std::str::FromStr>(name: &str, text: &str) -> Result<T>
-where
-    T::Err: fmt::Display,
-{
-    text.parse().map_err(|e| Error::config(format!("{name} is `{text}`: {e}")))
-}
-
-/// The intent behind a `--mode`.
-pub fn parse_intent(text: &str) -> Result<Intent> {
-    match text {
-        "auto" => Ok(Intent::Auto),
-        "stream" => Ok(Intent::Stream),
-        "poll" => Ok(Intent::Poll),
-        other => Err(Error::config(format!("mode is `{other}`; it is one of auto, stream, poll"))),
-    }
-}
-
-#[must_use]
-pub fn intent_name(intent: Intent) -> &'static str {
-    match intent {
-        Intent::Auto => "auto",
-        Intent::Stream => "stream",
-        Intent::Poll => "poll",
-    }
-}
-
-/// `250ms`, `5s`, `10m`, `1h`.
-pub fn parse_span(text: &str) -> Result<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let wrong = || Error::config(format!("`{text}` is no duration; write for example 250ms, 5s, 10m or 1h"));
-    let n: u64 = digits.parse().map_err(|_| wrong())?;
-    let millis = match &text[digits.len()..] {
-        "ms" => n,
-        "s" => n.saturating_mul(1_000),
-        "m" => n.saturating_mul(60_000),
-        "h" => n.saturating_mul(3_600_000),
-        _ => return Err(wrong()),
-    };
-    Ok(Duration::from_millis(millis))
-}
-
-/// Slots share one namespace in the whole cluster, so ours carries the database's name.
-fn default_slot(database: &str) -> String {
-    let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
-    format!("gov_handoff_{}", database.to_lowercase().chars().map(safe).collect::<String>())
-        .chars()
-        .take(63)
-        .collect()
-}
-
-/// The replication protocol takes these names unquoted, so only what needs no quotes is allowed.
-fn check_slot_name(what: &str, name: &str) -> Result<()> {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
-        return Err(Error::config(format!(
-            "{what} is `{name}`; it must be 1 to 63 characters of a-z, 0-9 and _, because the replication protocol cannot quote it"
-        )));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,22 +315,5 @@ mod tests {
         let layer = |mode: &str| Layer { mode: Some(mode.to_owned()), ..Layer::default() };
         let merged = layer("poll").over(layer("stream")).over(layer("auto"));
         assert_eq!(merged.mode.as_deref(), Some("poll"));
-    }
-
-    #[test]
-    fn durations_need_a_unit() {
-        assert_eq!(parse_span("250ms").unwrap(), Duration::from_millis(250));
-        assert_eq!(parse_span("2m").unwrap(), Duration::from_secs(120));
-        assert!(parse_span("5").is_err());
-        assert!(parse_span("s").is_err());
-    }
-
-    #[test]
-    fn names_that_would_need_quotes_are_refused() {
-        assert!(check_slot_name("slot", "gov_handoff_x1").is_ok());
-        for name in ["", "Slot", "a b", "x;drop"] {
-            assert!(check_slot_name("slot", name).is_err(), "{name}");
-        }
-        assert_eq!(default_slot("My DB"), "gov_handoff_my_db");
     }
 }

@@ -77,3 +77,15 @@ mod reasons;
 
 // Standbys, failover, backups put back, dumps loaded elsewhere, wraparound: on real servers.
 mod servers;
+
+// Never silent: the watchdog, the heartbeat, standbys that watch, findings as events.
+mod watch;
+
+// Every kind of finding is raised by what it is about, and resolved by its end; storms and load slow us down, visibly.
+mod findings;
+
+// Who may do what: every table, view and function against a table of privileges, for each role.
+mod roles;
+
+// Whoever looks on reads summaries: no status page ever scans a source, the outbox or the candidates.
+mod no_ui_scan;

@@ -42,6 +42,11 @@ async fn found(client: &Client, key: &str) {
     until(client, &format!("select exists (select from system_issues where coalesce_key = '{key}')")).await;
 }
 
+async fn resolved(client: &Client, key: &str) {
+    until(client, &format!("select resolved_at is not null from system_issues where coalesce_key = '{key}'"))
+        .await;
+}
+
 async fn restarted(db: &TestDb, before: &str, reason: &str) {
     let mut daemon = Daemon::running(db, "auto", &QUICK).await;
     birth(&db.client).await;
@@ -57,6 +62,8 @@ async fn restarted(db: &TestDb, before: &str, reason: &str) {
         text(&db.client, "select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'")
             .await;
     assert!(why.contains(reason), "{why}");
+    // Every source certified since: the gap is proven closed.
+    resolved(&db.client, &format!("slot_lost:{}", db.slot())).await;
     // The reconciler closed the gap; the stream is not blamed for what nobody promised.
     assert_eq!(
         number(&db.client, "select count(*) from system_issues where issue_kind = 'handoff_missed'").await,
@@ -222,6 +229,8 @@ async fn what_the_stream_did_not_bring_is_handed_off_and_reported() {
     );
     until(&db.client, "select exists (select from event_pending where event_type_hint = 'governance.handoff.certified' \
                        and entity_table = 'registry_changelog' and capture_payload #>> '{repaired,missed_by_stream}' = '1')").await;
+    // And certificates without a miss end it.
+    resolved(&db.client, "handoff_missed:registry_changelog").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,4 +321,5 @@ async fn the_slot_gives_itself_up_before_its_budget_is_spent() {
     daemon.captures(&url, "stream").await;
     birth(&client).await;
     all_handed_off(&client).await;
+    resolved(&client, "slot_budget_exceeded:gov_handoff_budget").await;
 }

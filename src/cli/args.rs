@@ -98,6 +98,24 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// What is wrong, the gravest first; resolved findings with --all
+    ///
+    /// Exit codes: 0 nothing high or critical is open, 1 something is, 2 could not tell.
+    Findings(FindingsCommand),
+    /// Look who is silent: a warning past three times a worker's cadence, critical past ten times
+    ///
+    /// Exit codes: 0 everybody ticks, 1 somebody is silent, 2 could not tell. Any scheduler can do the same by
+    /// `select * from fn_governance_watch()`.
+    Watch {
+        /// How often to look
+        #[arg(long, default_value = "5s")]
+        interval: String,
+        /// Look once and exit
+        #[arg(long)]
+        once: bool,
+        #[arg(long)]
+        json: bool,
+    },
     /// Hand off a stretch of a source again; what is recorded stays as it is
     Replay(ReplayCommand),
     /// Compare source rows with recorded signals, and hand off what is missing
@@ -205,11 +223,32 @@ pub enum TypesCommand {
 #[derive(Args)]
 pub struct TypeSelection {
     /// Such as governance.handoff.object_born, or just object_born
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present_any = ["all", "findings"])]
     pub types: Vec<String>,
-    /// Every registered governance type
+    /// Every type of handoff, with certificates and heartbeats
     #[arg(long, conflicts_with = "types")]
     pub all: bool,
+    /// Every type of finding: each is then announced when it is raised, when it gets worse and when it is resolved
+    #[arg(long, conflicts_with = "types")]
+    pub findings: bool,
+}
+
+#[derive(Args)]
+pub struct FindingsCommand {
+    /// Only what is open, which is the default
+    #[arg(long, conflicts_with = "all")]
+    pub open: bool,
+    /// Resolved ones as well
+    #[arg(long)]
+    pub all: bool,
+    /// Only of one kind, such as handoff_lag
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Close one by hand; it comes back if its cause is still there
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "kind", "json"])]
+    pub resolve: Option<String>,
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

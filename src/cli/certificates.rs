@@ -11,7 +11,7 @@ use std::process::ExitCode;
 const CHUNK: i32 = 10_000;
 
 pub async fn run(config: &Config, history: i64, json: bool) -> Result<ExitCode> {
-    let store = connect::open(&config.target, "gov-handoff certificates").await?;
+    let store = connect::open_observer(&config.target, "gov-handoff certificates").await?;
     let latest = store.certificates(&config.worker).await?;
     let history = store.certificate_history(history.clamp(0, 10_000)).await?;
     if json {

@@ -6,6 +6,7 @@ mod certificates;
 mod config;
 pub mod demo;
 mod doctor;
+mod findings;
 mod migrate;
 mod output;
 mod replay;
@@ -15,6 +16,7 @@ mod selftest;
 mod sources;
 mod status;
 mod types;
+mod watch;
 
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -59,6 +61,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Run { once, .. } => run::run(config, once).await,
         Command::Status { json } => status::run(&config, json).await,
         Command::Doctor { json } => doctor::run(&config, json).await,
+        Command::Findings(command) => findings::run(&config, command).await,
+        Command::Watch { interval, once, json } => watch::run(&config, &interval, once, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,

@@ -8,7 +8,7 @@ use crate::store::status::Status;
 use std::process::ExitCode;
 
 pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
-    let store = connect::open(&config.target, "gov-handoff status").await?;
+    let store = connect::open_observer(&config.target, "gov-handoff status").await?;
     let status = store.status(&config.worker, &config.slot).await?;
     if json {
         output::json(&status)?
@@ -32,6 +32,12 @@ fn show(status: &Status) {
             output::line(format_args!("mode      {}", w.mode.as_deref().unwrap_or("starting")));
             if let Some(reason) = &w.reason {
                 output::line(format_args!("because   {reason}"));
+            }
+            if let Some(pace) = &w.pace {
+                output::line(format_args!("pace      {pace}"));
+            }
+            if let Some(lag) = w.lag_seconds {
+                output::line(format_args!("lag       {lag:.1} s"));
             }
         }
         Some(w) => {

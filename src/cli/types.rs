@@ -64,10 +64,19 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
 }
 
 async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>> {
-    if selection.all {
-        return Ok(store.event_types().await?.into_iter().map(|t| t.event_type).collect());
+    if selection.all || selection.findings {
+        let chosen =
+            |name: &str| if name.starts_with(KIND_PREFIX) { selection.all } else { selection.findings };
+        let names = store.event_types().await?.into_iter().map(|t| t.event_type);
+        return Ok(names.filter(|name| chosen(name)).collect());
     }
-    let full = |name: String| if name.contains('.') { name } else { format!("{KIND_PREFIX}{name}") };
+    let full = |name: String| {
+        if name.contains('.') || name == "queue_worker_silent" {
+            name
+        } else {
+            format!("{KIND_PREFIX}{name}")
+        }
+    };
     Ok(selection.types.into_iter().map(full).collect())
 }
 

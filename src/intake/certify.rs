@@ -229,6 +229,12 @@ impl Pass<'_> {
             let history = shared.config.worker != REHEARSAL
                 && (news || proof.history_at.is_none_or(|at| at.elapsed() > QUIET_HISTORY));
             writer.put_certificate(&shared.lease, &shared.config.worker, &certificate, history).await?;
+            // A certificate without a miss, of a stream that was there to miss something, ends the finding.
+            if passed && certificate.repaired.get(&Reason::MissedByStream).is_none_or(|n| *n == 0) {
+                writer
+                    .resolve(&format!("handoff_missed:{}", source.name()), "certified without a miss")
+                    .await?;
+            }
             proof.certified_at = Some(Instant::now());
             proof.repaired.clear();
             if history {

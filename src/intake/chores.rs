@@ -1,9 +1,14 @@
-//! The keeper: renews the lease, says how we are, notices redefined sources, drains what was captured, writes the audit
-//! row. None of it is on the path of a row.
+//! The keeper: renews the lease, says how we are, watches slot, lag, load and the other workers, notices redefined sources,
+//! drains what was captured, writes the audit row and the heartbeat. None of it is on the path of a row.
 
+use crate::config::Config;
+use crate::core::certificate::REHEARSAL;
 use crate::core::definition::SourceDefinition;
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::guard::SlotGuard;
+use crate::intake::lag::LagWatch;
+use crate::intake::pacer::Pacer;
+use crate::intake::standby::look_around;
 use crate::intake::{Shared, open};
 use crate::store::Store;
 use crate::store::lease::{Claim, Lease};
@@ -48,52 +53,127 @@ async fn reclaim(shared: &Shared) -> Result<Store> {
     }
 }
 
+/// What the keeper looks at.
+struct Rounds {
+    guard: SlotGuard,
+    lag: LagWatch,
+    pacer: Pacer,
+    audit: Audit,
+    beat_due: Instant,
+    renewed: Option<Instant>,
+}
+
 async fn tend(shared: &Shared, store: Store) -> Result<()> {
+    let config = &shared.config;
     let mut mode = shared.mode.subscribe();
     let mut known = definitions(&store, shared).await?;
-    let mut audit = Audit { due: Instant::now() + shared.config.audit_interval, seen: HashMap::new() };
-    let mut guard = SlotGuard::default();
-    let mut renewed: Option<Instant> = None;
+    let mut rounds = Rounds {
+        guard: SlotGuard::default(),
+        lag: LagWatch::new(&config.worker),
+        pacer: Pacer::new(&config.worker),
+        audit: Audit { due: Instant::now() + config.audit_interval, seen: HashMap::new() },
+        beat_due: Instant::now() + config.heartbeat_interval,
+        renewed: None,
+    };
     loop {
-        guard.watch(&store, shared).await?;
-        if mode.has_changed().unwrap_or(false)
-            || renewed.is_none_or(|at| at.elapsed() >= shared.config.lease_ttl / 3)
-        {
-            mode.mark_unchanged();
-            store.renew_lease(&shared.lease, &report(shared, &guard)).await?;
-            renewed = Some(Instant::now());
+        rounds.guard.watch(&store, shared).await?;
+        let sources: Vec<_> = known.iter().map(|d| d.name.clone()).collect();
+        tolerate("measure the lag", rounds.lag.look(&store, shared, &sources).await)?;
+        let repaced = tolerate("look at the load", rounds.pacer.look(&store, shared).await)?.unwrap_or(false);
+        let news = mode.has_changed().unwrap_or(false) || repaced;
+        mode.mark_unchanged();
+        if news || rounds.is_due(config) {
+            rounds.renew(&store, shared).await?;
             let now = definitions(&store, shared).await?;
             if now != known {
                 known = now;
                 shared.definitions.send_modify(|n| *n += 1);
             }
-            for event_type in store.drainable().await? {
-                while store.drain(&event_type, DRAIN_CHUNK).await? > 0 {}
-            }
-            audit.tick(&store, shared).await?;
+            rounds.drain(&store, shared).await?;
+            rounds.audit.tick(&store, shared).await?;
+            look_around(&store).await;
+        }
+        if stays(shared) && rounds.beat_due <= Instant::now() {
+            rounds.beat_due = Instant::now() + config.heartbeat_interval;
+            store.heartbeat(&shared.lease).await?;
         }
         tokio::select! {
             _ = mode.changed() => mode.mark_changed(),
-            () = tokio::time::sleep(TICK.min(shared.config.lease_ttl / 4)) => {}
+            () = tokio::time::sleep(TICK.min(config.lease_ttl / 4)) => {}
         }
+    }
+}
+
+/// What does not work out of the watching is said, and stops neither the renewal nor the rest. Losing the lease or the
+/// connection is another matter.
+fn tolerate<T>(what: &str, result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.policy() == Policy::StandBy || e.kind == Kind::Connection => Err(e),
+        Err(e) => {
+            tracing::warn!(error = %e, "could not {what}");
+            Ok(None)
+        }
+    }
+}
+
+/// Whether somebody should miss us: a single run, or a rehearsal, is not silent when it has ended.
+fn stays(shared: &Shared) -> bool {
+    !shared.once && shared.config.worker != REHEARSAL
+}
+
+impl Rounds {
+    /// A worker ticks at this cadence whether there is work or not; a third of the lease, so that one lost tick is none.
+    fn cadence(config: &Config) -> Duration {
+        config.lease_ttl / 3
+    }
+
+    fn is_due(&self, config: &Config) -> bool {
+        self.renewed.is_none_or(|at| at.elapsed() >= Self::cadence(config))
+    }
+
+    async fn renew(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+        store.renew_lease(&shared.lease, &self.report(shared)).await?;
+        self.renewed = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Much may have been captured by the time a type is activated: the lease is renewed meanwhile.
+    async fn drain(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+        for event_type in store.drainable().await? {
+            while store.drain(&event_type, DRAIN_CHUNK).await? > 0 {
+                if self.is_due(&shared.config) {
+                    self.renew(store, shared).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, shared: &Shared) -> Value {
+        let (config, mode) = (&shared.config, shared.mode.borrow());
+        let mut report = json!({
+            "mode": mode.name(),
+            "mode_reason": mode.reason(),
+            "slot": config.slot,
+            "slot_retained": self.guard.retained,
+            "slot_budget": config.wal_budget,
+            "slot_rate": self.guard.rate,
+            "lag_ms": u64::try_from(self.lag.lag.as_millis()).unwrap_or(u64::MAX),
+            "pace_reason": shared.pace.borrow().reason(),
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        if stays(shared) {
+            report["cadence_ms"] =
+                json!(u64::try_from(Self::cadence(config).as_millis()).unwrap_or(u64::MAX));
+        }
+        report
     }
 }
 
 async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<SourceDefinition>> {
     Ok(store.sources(&shared.config.worker).await?.iter().map(|s| s.definition.clone()).collect())
-}
-
-fn report(shared: &Shared, guard: &SlotGuard) -> Value {
-    let mode = shared.mode.borrow();
-    json!({
-        "mode": mode.name(),
-        "mode_reason": mode.reason(),
-        "slot_retained": guard.retained,
-        "slot_budget": shared.config.wal_budget,
-        "slot_rate": guard.rate,
-        "pid": std::process::id(),
-        "version": env!("CARGO_PKG_VERSION"),
-    })
 }
 
 /// One audit row per interval and source that saw rows.
@@ -108,8 +188,7 @@ impl Audit {
             return Ok(());
         }
         self.due = Instant::now() + shared.config.audit_interval;
-        let status = store.status(&shared.config.worker, &shared.config.slot).await?;
-        for source in status.sources {
+        for source in store.source_status(&shared.config.worker).await? {
             let before = self.seen.insert(source.source.clone(), source.rows_seen).unwrap_or(0);
             if source.rows_seen > before {
                 store.audit_note(&shared.lease, &source.source, "handoff_audit").await?;

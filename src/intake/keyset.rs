@@ -197,6 +197,10 @@ impl Session<'_> {
             Strategy::Ranges { .. } => self.range_pass(turn).await,
             Strategy::Frontier { .. } => self.certify(turn).await,
         };
+        if outcome.is_ok() && !self.shared.stopping() {
+            // Everything that was committed when it began is handed off.
+            self.shared.looked(turn.source.name(), begun);
+        }
         let found = self.judge(turn, outcome).await?;
         let fast = self.shared.mode.borrow().hurries(self.shared.config.intent);
         turn.pause = if fast {
@@ -221,6 +225,7 @@ impl Session<'_> {
             Ok(outcome) => Ok(outcome.emitted + outcome.captured + outcome.refused),
             // The read took longer than it may: ask for less.
             Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
+                self.shared.note_read(self.shared.config.read_timeout);
                 turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
                 tracing::warn!(
                     source = turn.source.name(),
@@ -269,7 +274,11 @@ impl Session<'_> {
             // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
             let found = match std::mem::take(&mut ahead) {
                 none if none.is_empty() => {
-                    self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?
+                    let asked = Instant::now();
+                    let found =
+                        self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?;
+                    shared.note_read(asked.elapsed());
+                    found
                 }
                 some => some,
             };
@@ -320,6 +329,7 @@ impl Session<'_> {
         advance: Advance<'_>,
     ) -> Result<Outcome> {
         let shared = self.shared;
+        shared.rest().await;
         let streaming = *shared.mode.borrow() == Mode::Streaming;
         let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
         // What a poll finds is new. What is found behind a stream, or in the place of one that is away, is explained.
@@ -338,7 +348,10 @@ impl Session<'_> {
 
     /// The certifying pass of a source that is otherwise read by ranges. A single run leaves it to the daemon.
     fn certificate_is_due(&self, turn: &Turn) -> bool {
-        matches!(turn.strategy, Strategy::Ranges { .. }) && !self.shared.once && turn.proof.due(self.shared)
+        matches!(turn.strategy, Strategy::Ranges { .. })
+            && !self.shared.once
+            && self.shared.pace.borrow().deferred.is_none()
+            && turn.proof.due(self.shared)
     }
 
     async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {

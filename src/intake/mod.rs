@@ -7,9 +7,13 @@
 mod certify;
 mod chores;
 mod deliver;
+mod flag;
 mod guard;
 mod keyset;
+mod lag;
+mod pacer;
 mod pause;
+mod standby;
 mod stream;
 
 pub use deliver::{Delivery, Outcome, signal_ids};
@@ -17,13 +21,15 @@ pub use stream::prepare as prepare_replication;
 
 use crate::config::Config;
 use crate::core::handoff::Source;
-use crate::core::lease::{LeaseDecision, decide};
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Intent, Mode};
+use crate::core::pace::Pace;
 use crate::error::{Error, Kind, Policy, Result};
-use crate::store::lease::{Claim, Lease};
+use crate::store::lease::Lease;
 use crate::store::{Store, connect};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
@@ -67,11 +73,49 @@ struct Shared {
     definitions: watch::Sender<u64>,
     /// Asks the keyset lane for a pass now.
     look: Notify,
+    /// How fast to go.
+    pace: watch::Sender<Pace>,
+    /// When the last pass over each source that saw all of it began.
+    looks: Mutex<HashMap<String, Instant>>,
+    /// The longest read since it was last asked for, in milliseconds.
+    slowest_read: AtomicU64,
 }
 
 impl Shared {
     fn stopping(&self) -> bool {
         *self.stop.borrow()
+    }
+
+    /// The pause that a loaded server is given before a batch. It is bounded and ends when we are told to stop, so what
+    /// has arrived is always applied and acknowledged, only later.
+    async fn rest(&self) {
+        let pause = self.pace.borrow().pause;
+        if pause.is_zero() || self.once {
+            return;
+        }
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|s| *s) => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+
+    fn looked(&self, source: &str, at: Instant) {
+        if let Ok(mut looks) = self.looks.lock() {
+            looks.insert(source.to_owned(), at);
+        }
+    }
+
+    fn looked_at(&self, source: &str) -> Option<Instant> {
+        self.looks.lock().ok().and_then(|looks| looks.get(source).copied())
+    }
+
+    fn note_read(&self, took: Duration) {
+        self.slowest_read.fetch_max(took.as_millis().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn take_slowest_read(&self) -> Duration {
+        Duration::from_millis(self.slowest_read.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -99,12 +143,17 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
     }
     let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     while !*shutdown.borrow() {
-        let Some((lease, session)) = seek(&config, once, &owner, &mut shutdown).await? else { break };
+        let Some((lease, session)) = standby::seek(&config, once, &owner, &mut shutdown).await? else {
+            break;
+        };
         tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
-        match lead(&config, once, lease, session, &mut shutdown).await {
+        match lead(&config, once, lease.clone(), session, &mut shutdown).await {
             Ok(()) if once => return Ok(()),
             Ok(()) => {}
-            Err(e) if e.kind == Kind::LeaseLost => tracing::warn!(error = %e, "lease lost, standing by"),
+            Err(e) if e.kind == Kind::LeaseLost => {
+                tracing::warn!(error = %e, "lease lost, standing by");
+                standby::lost(&config, &lease).await;
+            }
             Err(e) => return Err(e),
         }
     }
@@ -124,52 +173,6 @@ async fn open_writer(config: &Config, name: &str) -> Result<Store> {
 /// Not below a few seconds: a large batch takes its time, and so does a crash recovery's first statement.
 fn patience(config: &Config) -> Duration {
     config.lease_ttl.max(Duration::from_secs(5))
-}
-
-/// Waits for the lease, and returns it with the session that claimed it: it is ours for as long as that is open, or renewed.
-/// `None`: told to stop first.
-async fn seek(
-    config: &Config,
-    once: bool,
-    owner: &str,
-    shutdown: &mut watch::Receiver<bool>,
-) -> Result<Option<(Lease, Store)>> {
-    let begun = Instant::now();
-    let mut pause = pause::Pause::up_to(config.lease_ttl / 3);
-    loop {
-        let attempt = async {
-            let store = open(config, "gov-handoff keeper").await?;
-            let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
-            Ok::<_, Error>((claim, store))
-        };
-        let wait = match attempt.await {
-            Ok((Claim::Held(lease), session)) => return Ok(Some((lease, session))),
-            // A single run has nothing to stand by for once it is clear that the holder is alive.
-            Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
-                let holder = view.owner.unwrap_or_default();
-                return Err(Error::new(
-                    Kind::Refused,
-                    format!("another instance is running ({holder}); it handles what is there"),
-                ));
-            }
-            Ok((Claim::Taken(view), _)) => {
-                tracing::debug!(owner = view.owner, "another instance holds the lease");
-                match decide(&view, owner) {
-                    LeaseDecision::Wait(wait) => wait,
-                    LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
-                }
-            }
-            Err(e) if e.policy() == Policy::Retry => {
-                tracing::warn!(error = %e, "cannot ask for the lease");
-                pause.next()
-            }
-            Err(e) => return Err(e),
-        };
-        tokio::select! {
-            _ = shutdown.wait_for(|stop| *stop) => return Ok(None),
-            () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
-        }
-    }
 }
 
 /// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's word, then the
@@ -194,6 +197,9 @@ async fn lead(
         record: watch::Sender::new(StreamRecord::default()),
         definitions: watch::Sender::new(0),
         look: Notify::new(),
+        pace: watch::Sender::new(Pace::first(&config.pace)),
+        looks: Mutex::default(),
+        slowest_read: AtomicU64::new(0),
     });
     let mut keeper = tokio::spawn(chores::keep(Arc::clone(&shared), session));
     let mut lanes = tokio::spawn(run_lanes(Arc::clone(&shared)));

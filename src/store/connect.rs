@@ -40,6 +40,12 @@ pub async fn open_writer(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, &format!("{SESSION} {WRITING}")).await
 }
 
+/// As [`open`], for a session that only looks on. What it shows is met by key or by an index of what is open; where the
+/// server would rather read a whole small table, it would one day read a whole large one.
+pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
+    open_with(target, name, &format!("{SESSION} -c enable_seqscan=off")).await
+}
+
 async fn open_with(target: &Target, name: &str, session: &str) -> Result<Store> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
     match tokio::time::timeout(OPENING, client(target, name, session)).await {

@@ -109,4 +109,4 @@ impl Store {
 
 /// A reading of the database's clock, good for nothing but handing back to it.
 #[derive(Debug, Clone, Copy)]
-pub struct ClockReading(Instant);
+pub struct ClockReading(pub(in crate::store) Instant);

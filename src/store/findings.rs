@@ -1,9 +1,11 @@
 //! Findings in `system_issues`, and our audit rows.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::store::lease::Lease;
+use serde::Serialize;
 use serde_json::Value;
+use std::time::Duration;
 
 /// Something the operator should see. It never holds a value of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,11 +17,69 @@ pub struct Finding {
     pub detail: Value,
 }
 
+/// A finding as it stands.
+#[derive(Debug, Serialize)]
+pub struct Issue {
+    pub kind: String,
+    pub severity: String,
+    pub key: String,
+    pub detail: Value,
+    pub occurrences: i64,
+    pub first_seen_at: String,
+    pub last_seen_at: String,
+    pub resolved_at: Option<String>,
+    pub resolution: Option<String>,
+}
+
+impl Issue {
+    #[must_use]
+    pub fn is_grave(&self) -> bool {
+        self.resolved_at.is_none() && matches!(self.severity.as_str(), "high" | "critical")
+    }
+}
+
 impl Store {
     pub async fn raise(&self, finding: &Finding) -> Result<()> {
         let Finding { kind, key, severity, detail } = finding;
         self.one(include_str!("sql/finding_raise.sql"), &[kind, key, severity, detail, &false]).await?;
         Ok(())
+    }
+
+    /// As [`raise`](Self::raise), for what is looked at again and again: counted only once in `every`, or when it got worse.
+    pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
+        let Finding { kind, key, severity, detail } = finding;
+        let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
+        self.one(include_str!("sql/finding_sustain.sql"), &[kind, key, severity, detail, &every]).await?;
+        Ok(())
+    }
+
+    /// The open ones first, the gravest first among them; the resolved ones only if asked for.
+    pub async fn findings(&self, kind: Option<&str>, resolved: bool, limit: i64) -> Result<Vec<Issue>> {
+        let rows =
+            self.rows(include_str!("sql/findings.sql"), &[&kind, &resolved, &limit]).await.map_err(|e| {
+                match e.code.as_deref() {
+                    Some("42P01") => Error::new(
+                        e.kind,
+                        "the governance tables are not here; run `gov-handoff migrate` first",
+                    ),
+                    _ => e.context("reading the findings"),
+                }
+            })?;
+        rows.iter()
+            .map(|row| {
+                Ok(Issue {
+                    kind: row.try_get("kind")?,
+                    severity: row.try_get("severity")?,
+                    key: row.try_get("coalesce_key")?,
+                    detail: row.try_get("detail")?,
+                    occurrences: row.try_get("occurrence_count")?,
+                    first_seen_at: row.try_get("first_seen_at")?,
+                    last_seen_at: row.try_get("last_seen_at")?,
+                    resolved_at: row.try_get("resolved_at")?,
+                    resolution: row.try_get("resolution")?,
+                })
+            })
+            .collect()
     }
 
     /// True if it was open.

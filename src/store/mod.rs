@@ -15,6 +15,7 @@ pub mod rows;
 pub mod status;
 pub mod types;
 mod value;
+pub mod watch;
 
 use crate::error::{Error, Kind, Result};
 use std::collections::HashMap;

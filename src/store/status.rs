@@ -28,6 +28,14 @@ pub struct WorkerStatus {
     pub mode: Option<String>,
     pub reason: Option<String>,
     pub tick_age_seconds: f64,
+    /// Since when everything is known to be handed off; `None` before the daemon has said.
+    pub lag_seconds: Option<f64>,
+    /// Why it goes slower, or puts heavy work off.
+    pub pace: Option<String>,
+    #[serde(skip)]
+    slot_budget: Option<i64>,
+    #[serde(skip)]
+    slot_rate: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,13 +93,18 @@ impl Store {
                     mode: row.try_get("mode")?,
                     reason: row.try_get("mode_reason")?,
                     tick_age_seconds: row.try_get("tick_age")?,
+                    #[allow(clippy::cast_precision_loss)] // For people to read.
+                    lag_seconds: row.try_get::<_, Option<i64>>("lag_ms")?.map(|ms| ms as f64 / 1_000.0),
+                    pace: row.try_get("pace_reason")?,
+                    slot_budget: row.try_get("slot_budget")?,
+                    slot_rate: row.try_get("slot_rate")?,
                 })
             })
             .transpose()?;
         Ok(Status {
+            stream: self.stream_status(worker_status.as_ref(), slot).await?,
             worker: worker_status,
             sources: self.source_status(worker).await?,
-            stream: self.stream_status(worker, slot).await?,
             frontier_held_back_by: self.frontier_holder().await?,
             captured_waiting: counts.try_get("waiting")?,
             dead_letters: counts.try_get("dead_letters")?,
@@ -101,7 +114,7 @@ impl Store {
         })
     }
 
-    async fn source_status(&self, worker: &str) -> Result<Vec<SourceStatus>> {
+    pub async fn source_status(&self, worker: &str) -> Result<Vec<SourceStatus>> {
         let rows = self
             .rows(include_str!("sql/status_sources.sql"), &[&worker])
             .await
@@ -125,7 +138,7 @@ impl Store {
             .collect()
     }
 
-    async fn stream_status(&self, worker: &str, slot: &str) -> Result<Option<StreamStatus>> {
+    async fn stream_status(&self, worker: Option<&WorkerStatus>, slot: &str) -> Result<Option<StreamStatus>> {
         let durable = self.stream_position(slot).await?.map(|p| p.durable.to_string());
         let row = self.optional(include_str!("sql/slot.sql"), &[&slot]).await?;
         if durable.is_none() && row.is_none() {
@@ -146,19 +159,13 @@ impl Store {
             status.active = row.try_get("active")?;
             status.retained_bytes = row.try_get("retained")?;
         }
-        if let Some(row) = self.optional(include_str!("sql/status_budget.sql"), &[&worker]).await? {
-            status.budget_bytes = row.try_get("budget")?;
+        if let Some(worker) = worker {
+            status.budget_bytes = worker.slot_budget;
             if let (Some(budget), Some(retained)) = (status.budget_bytes, status.retained_bytes) {
-                status.seconds_to_budget = seconds_left(retained, budget, row.try_get("rate")?);
+                status.seconds_to_budget = seconds_left(retained, budget, worker.slot_rate);
             }
         }
         Ok(Some(status))
-    }
-
-    /// How many signals of each kind the outbox holds. It counts the whole outbox; for the demo and the curious.
-    pub async fn signals_by_kind(&self) -> Result<Vec<(String, i64)>> {
-        let rows = self.rows(include_str!("sql/status_kinds.sql"), &[]).await?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
     pub(super) async fn open_findings(&self) -> Result<Vec<FindingStatus>> {

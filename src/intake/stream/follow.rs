@@ -284,6 +284,7 @@ impl<'a> Lane<'a> {
             let slot = &shared.config.slot;
             let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
             let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
+            shared.rest().await;
             failpoint("before_apply");
             delivery.deliver_mapped(rows, advance).await?;
             failpoint("after_apply");

@@ -99,9 +99,9 @@ impl Store {
         let mut checks = vec![Check::ok(NAME, format!("{} at {}, {read}", config.slot, slot.confirmed))];
         if let Some(bytes) = slot.retained {
             // What the daemon said it keeps to, if we may know; else what this configuration says.
-            let said = self.optional(include_str!("../sql/status_budget.sql"), &[&config.worker]).await;
+            let said = self.optional(include_str!("../sql/status_worker.sql"), &[&config.worker]).await;
             let (said, rate) = match said {
-                Ok(Some(row)) => (row.try_get::<_, Option<i64>>("budget")?, row.try_get("rate")?),
+                Ok(Some(row)) => (row.try_get::<_, Option<i64>>("slot_budget")?, row.try_get("slot_rate")?),
                 _ => (None, None),
             };
             checks.push(doctor::retained(bytes, said.unwrap_or_else(|| budget(config)), rate, active));

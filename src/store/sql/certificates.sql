@@ -1,4 +1,4 @@
-select source_name, last_run_summary -> 'certificate' as certificate
-  from public.gov_worker_cursor
- where worker_name = $1 and last_run_summary ? 'certificate'
+select source_name, certificate
+  from public.v_governance_certificate
+ where worker_name = $1
  order by source_name

@@ -1,1 +1,1 @@
-select system_identifier, timeline, durable_lsn from public.gov_stream_position where slot_name = $1
+select system_identifier, timeline, durable_lsn from public.v_governance_stream where slot_name = $1

@@ -1,0 +1,410 @@
+-- Never silent: findings that are also events, the heartbeat, the watchdog, and views for whoever looks on.
+
+-- Types ------------------------------------------------------------------------------------------------------------
+
+-- Every kind of finding is an event type as well, inactive like the rest. Unlike a handoff, a finding whose type is
+-- inactive is not captured for later: it stands in system_issues whether it is announced or not.
+insert into public.event_type_registry (event_domain, event_type, event_stream, active)
+select t.domain, t.type, 'alert', false
+  from (select 'governance', 'governance.finding.' || kind
+          from unnest(array['handoff_lag', 'handoff_dlq', 'handoff_silent_gap', 'handoff_unregistered_type',
+                   'handoff_missed', 'handoff_fallback', 'handoff_throttled', 'handoff_deferred', 'cursor_lag', 'cursor_dlq',
+                   'cursor_silent_gap', 'cursor_lease_conflict', 'cursor_watermark_regression', 'group_invalidation_storm',
+                   'slot_budget_exceeded', 'slot_lost', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
+                   'source_not_conserved', 'source_not_append_only', 'audit_row_refused']) as kind
+        union all values ('system', 'queue_worker_silent')) as t (domain, type)
+ where not exists (select from public.event_type_registry r where r.event_domain = t.domain and r.event_type = t.type);
+
+-- As in 0003, and for the one type of the system domain that we announce under.
+create or replace function public.gov_type_set_active(p_type text, p_active boolean)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_domain constant text := case when p_type = 'queue_worker_silent' then 'system' else 'governance' end;
+begin
+    perform pg_advisory_xact_lock(6748001, 1);
+    update event_type_registry set active = p_active
+     where event_domain = v_domain and event_type = p_type and active is distinct from p_active;
+    if found then
+        perform gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
+        return true;
+    end if;
+    if not exists (select from event_type_registry where event_domain = v_domain and event_type = p_type) then
+        raise exception 'event type % is not registered', p_type using errcode = 'GH003',
+            hint = 'gov-handoff types list shows the registered ones';
+    end if;
+    return false;
+end
+$$;
+
+-- Findings ---------------------------------------------------------------------------------------------------------
+
+create function public.gov_severity_rank(p_severity text)
+returns int language sql immutable
+as $$ select coalesce(array_position(array['info', 'warning', 'high', 'critical'], p_severity), 0) $$;
+
+-- Announces a finding where its type is active. It carries the address of the issue and not its detail, and no subject
+-- reference: it is about no row, so audits and retention have nothing to do with it, and the sources' own exclusion of
+-- the domains keeps it from coming back as a handoff. What a live outbox refuses of it must not undo the finding.
+create function public.gov_finding_emit(p_kind text, p_key text, p_severity text, p_state text, p_occurrences bigint)
+returns void language plpgsql
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+        event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
+    select gen_random_uuid(), t.event_domain, t.event_type, t.event_stream,
+           case p_severity when 'critical' then 'critical' when 'info' then 'info' else 'warning' end, 'immediate',
+           'system_issues', 'finding:' || left(p_key, 500), 'gov-handoff', 'gov-handoff', 'safe_metadata',
+           jsonb_build_object('finding', p_kind, 'coalesce_key', left(p_key, 500), 'severity', p_severity,
+               'state', p_state, 'occurrences', p_occurrences)
+      from event_type_registry t
+     where t.active
+       -- A rehearsal alarms nobody.
+       and p_key not like '%gov\_handoff\_selftest%'
+       and (t.event_domain = 'governance' and t.event_type = 'governance.finding.' || p_kind
+            or t.event_domain = 'system' and t.event_type = 'queue_worker_silent' and p_kind = 'queue_worker_silent');
+exception when others then
+    raise warning 'the event of finding % was refused by the outbox (%)', p_kind, sqlstate;
+end
+$$;
+
+-- As in 0003, and announced: a new episode and a risen severity, not every occurrence.
+create or replace function public.gov_finding_raise(p_kind text, p_key text, p_severity text, p_detail jsonb default '{}',
+                                                    p_once boolean default false)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_old record;
+    v_new record;
+begin
+    if p_once and exists (select from system_issues where coalesce_key = p_key and resolved_at is null) then
+        return;
+    end if;
+    -- Locked, so that of several who notice the same thing one announces it.
+    select i.severity, i.resolved_at is null as open into v_old from system_issues i where i.coalesce_key = p_key for update;
+    insert into system_issues as i (issue_kind, coalesce_key, severity, source_system, detail)
+    values (p_kind, p_key, p_severity, 'gov-handoff', p_detail)
+    on conflict (coalesce_key) do update
+        set occurrence_count = i.occurrence_count + 1,
+            last_seen_at = clock_timestamp(),
+            detail = excluded.detail,
+            -- Severity may rise while the issue is open; a new episode starts at its own.
+            severity = case when i.resolved_at is null and gov_severity_rank(i.severity) > gov_severity_rank(excluded.severity)
+                            then i.severity else excluded.severity end,
+            resolved_at = null,
+            resolution = null
+    returning i.severity, i.occurrence_count, i.xmax = 0 as inserted into v_new;
+    if v_new.inserted or v_old.open is false then
+        perform gov_finding_emit(p_kind, p_key, v_new.severity, 'raised', v_new.occurrence_count);
+    elsif gov_severity_rank(v_new.severity) > gov_severity_rank(v_old.severity) then
+        perform gov_finding_emit(p_kind, p_key, v_new.severity, 'risen', v_new.occurrence_count);
+    end if;
+end
+$$;
+
+create or replace function public.gov_finding_resolve(p_key text, p_resolution text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_was record;
+begin
+    update system_issues set resolved_at = clock_timestamp(), resolution = p_resolution
+     where coalesce_key = p_key and resolved_at is null
+    returning issue_kind, severity, occurrence_count into v_was;
+    if not found then
+        return false;
+    end if;
+    perform gov_finding_emit(v_was.issue_kind, p_key, v_was.severity, 'resolved', v_was.occurrence_count);
+    return true;
+end
+$$;
+
+-- Raises what may have been raised before, by us or by another watcher: counted again only when p_every has passed or
+-- it became worse, so that the count says how long and not how many looked.
+create function public.gov_finding_sustain(p_kind text, p_key text, p_severity text, p_detail jsonb, p_every interval)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    if not exists (select from system_issues
+                    where coalesce_key = p_key and resolved_at is null and last_seen_at > clock_timestamp() - p_every
+                      and gov_severity_rank(severity) >= gov_severity_rank(p_severity)) then
+        perform gov_finding_raise(p_kind, p_key, p_severity, p_detail);
+    end if;
+end
+$$;
+
+-- The monotone guard of the watermark, for whoever writes it. The gate of 0003 never moves it back: a hole that is filled
+-- late leaves it where it is. Whatever else would (a write by hand, a restored row, a faulty gate) is put right in the same
+-- transaction and is a finding. After the update and with a condition, so that a batch pays for a comparison and no more.
+create function public.gov_watermark_hold()
+returns trigger language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update gov_worker_cursor set last_watermark_ts = old.last_watermark_ts, last_watermark_id = old.last_watermark_id
+     where worker_name = new.worker_name and source_name = new.source_name;
+    perform gov_finding_raise('cursor_watermark_regression',
+        'cursor_watermark_regression:' || old.worker_name || ':' || old.source_name, 'high',
+        jsonb_build_object('worker', old.worker_name, 'source', old.source_name,
+            'held_at', old.last_watermark_ts, 'held_id', old.last_watermark_id,
+            'refused_at', new.last_watermark_ts, 'refused_id', new.last_watermark_id));
+    return null;
+end
+$$;
+create trigger gov_watermark_monotone
+    after update of last_watermark_ts, last_watermark_id on public.gov_worker_cursor
+    for each row
+    when (old.last_watermark_id is not null
+          and (new.last_watermark_id is distinct from old.last_watermark_id
+               or new.last_watermark_ts is distinct from old.last_watermark_ts)
+          and (new.last_watermark_ts > old.last_watermark_ts) is not true
+          -- Not what we put right ourselves.
+          and pg_trigger_depth() = 0
+          -- An audit's own progress has no definition, and starts over.
+          and old.metadata ? 'id'
+          and public.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,
+                                         old.last_watermark_id, old.metadata) is not true)
+    execute function public.gov_watermark_hold();
+
+-- Heartbeat --------------------------------------------------------------------------------------------------------
+
+-- The low-cadence summary of what the worker did since the last one: rows seen, changes that coalesced into a mark of
+-- their group that was made anyway, signals enqueued, rows dead-lettered. Counters stand in the tables, so a restart loses
+-- none. Its update of the lease row is the fence as well: a worker that lost its lease announces nothing.
+create function public.gov_heartbeat_emit(p_worker text, p_owner text, p_term bigint)
+returns jsonb language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_total jsonb;
+    v_last jsonb;
+    v_beat jsonb;
+begin
+    select jsonb_build_object('seen', coalesce(sum(c.events_seen), 0), 'enqueued', coalesce(sum(c.attempts_written), 0),
+               'dlq', coalesce(sum(c.dead_lettered), 0),
+               'coalesced', (select coalesce(sum(greatest(g.changes - g.generation, 0)), 0) from gov_candidate_group g))
+      into v_total
+      from gov_worker_cursor c where c.worker_name = p_worker;
+    select coalesce(h.metadata #> '{beat,total}', '{}') into v_last from queue_heartbeat h where h.executor_name = p_worker;
+    select jsonb_object_agg(t.key, greatest(t.value::text::numeric - coalesce((v_last ->> t.key)::numeric, 0), 0)) into v_beat
+      from jsonb_each(v_total) t;
+    update queue_heartbeat h
+       set metadata = h.metadata || jsonb_build_object('beat',
+               v_beat || jsonb_build_object('total', v_total, 'at', clock_timestamp()))
+     where h.executor_name = p_worker and h.lease_owner = p_owner and (h.metadata ->> 'term')::bigint = p_term;
+    if not found then
+        raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
+    end if;
+    -- Only where its type is active: a heartbeat that nobody asked for is not worth keeping.
+    insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+        event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
+    select gen_random_uuid(), t.event_domain, t.event_type, 'health', 'info', 'immediate', 'queue_heartbeat',
+           'worker:' || p_worker, p_owner, 'gov-handoff', 'safe_metadata', v_beat
+      from event_type_registry t
+     where t.event_domain = 'governance' and t.event_type = 'governance.handoff.heartbeat' and t.active;
+    return v_beat;
+end
+$$;
+
+-- Watchdog ---------------------------------------------------------------------------------------------------------
+
+insert into public.dot_config (key, value)
+select t.key, t.value
+  from (values ('governance.watch.planned_stop', '5 minutes')) as t (key, value)
+ where not exists (select from public.dot_config c where c.key = t.key);
+
+-- Who is silent. For any scheduler, for standbys, for `gov-handoff watch`; p_now is for tests and for looking back.
+--
+-- A worker's cadence is what dot_config says (`governance.watch.cadence.<executor>`, an interval, or `off`), else what the
+-- worker declares of itself in queue_heartbeat.metadata. Who has none is not watched: a tool that runs once is not silent
+-- afterwards. A worker ticks at its cadence whether there is work or not, so quiet is not silence.
+--
+-- Past three times its cadence a worker is a warning, past ten times critical. One that resigned was stopped on purpose,
+-- and yet nothing is handed off: that is a warning, and no more than that until `governance.watch.planned_stop` is over.
+create function public.fn_governance_watch(p_now timestamptz default null)
+returns table (worker_name text, last_tick_at timestamptz, silent_seconds float8, cadence_seconds float8, verdict text,
+               resigned boolean)
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_grace interval := coalesce((select c.value::interval from dot_config c where c.key = 'governance.watch.planned_stop'),
+                                 interval '5 minutes');
+    v_detail jsonb;
+    v_gap text;
+    w record;
+    f record;
+begin
+    for w in
+        select h.executor_name as name, h.last_tick_at as tick, v_now - h.last_tick_at as age, k.cadence,
+               h.lease_owner is null and h.last_tick_status = 'resigned' as resigned,
+               exists (select from gov_worker_cursor c where c.worker_name = h.executor_name) as has_cursor,
+               exists (select from gov_worker_cursor c where c.worker_name = h.executor_name and c.metadata ? 'id') as captures,
+               h.metadata ->> 'mode' as mode, h.metadata ->> 'slot' as slot
+          from queue_heartbeat h
+          left join dot_config c on c.key = 'governance.watch.cadence.' || h.executor_name
+         cross join lateral (select case when c.value = 'off' then null when c.value is not null then c.value::interval
+                 else (h.metadata ->> 'cadence_ms')::bigint * interval '1 millisecond' end as cadence) k
+         where k.cadence > interval '0'
+         order by h.executor_name
+    loop
+        worker_name := w.name;
+        last_tick_at := w.tick;
+        silent_seconds := extract(epoch from w.age);
+        cadence_seconds := extract(epoch from w.cadence);
+        resigned := w.resigned;
+        verdict := case when w.age > w.cadence * 10 and (not w.resigned or w.age > v_grace) then 'critical'
+                        when w.age > w.cadence * 3 then 'warning' else 'ok' end;
+        if verdict = 'ok' then
+            perform gov_finding_resolve(k || w.name, 'it ticks again')
+               from unnest(array['queue_worker_silent:', 'cursor_silent_gap:', 'handoff_silent_gap:']) as k;
+            if w.mode = 'stream' then
+                perform gov_finding_resolve('slot_budget_exceeded:' || w.slot, 'streaming within the budget again');
+            end if;
+            -- What a slot that did not continue may have left out is proven handed off once every source was certified since.
+            perform gov_finding_resolve(i.coalesce_key, 'every source was certified since')
+               from system_issues i
+              where i.coalesce_key = 'slot_lost:' || w.slot and i.resolved_at is null
+                and not exists (select from gov_worker_cursor c
+                                  left join gov_worker_frontier t using (worker_name, source_name)
+                                 where c.worker_name = w.name and (t.certified_at > i.last_seen_at) is not true);
+        else
+            v_detail := jsonb_build_object('worker', w.name, 'last_tick_at', w.tick,
+                'silent_seconds', round(extract(epoch from w.age)), 'cadence_seconds', extract(epoch from w.cadence),
+                'ended', case when w.resigned then 'resigned' else 'without a word' end);
+            v_gap := case when verdict = 'critical' then 'critical' when w.resigned then 'warning' else 'high' end;
+            perform gov_finding_sustain('queue_worker_silent', 'queue_worker_silent:' || w.name, verdict, v_detail, w.cadence);
+            if w.has_cursor then
+                perform gov_finding_sustain('cursor_silent_gap', 'cursor_silent_gap:' || w.name, v_gap, v_detail, w.cadence);
+            end if;
+            if w.captures then
+                perform gov_finding_sustain('handoff_silent_gap', 'handoff_silent_gap:' || w.name, v_gap, v_detail, w.cadence);
+            end if;
+        end if;
+        return next;
+    end loop;
+
+    -- What has ended without anybody saying so: a rival that is gone, a watermark that moved on, a source that is no more.
+    for f in
+        select i.coalesce_key as key, 'nobody else has asked for the lease since' as why
+          from system_issues i
+          left join queue_heartbeat h on h.executor_name = i.detail ->> 'worker'
+         where i.issue_kind = 'cursor_lease_conflict' and i.resolved_at is null
+           and i.last_seen_at < v_now - 5 * coalesce((h.metadata ->> 'ttl_ms')::bigint, 15000) * interval '1 millisecond'
+        union all
+        select i.coalesce_key, 'the watermark moved on'
+          from system_issues i
+          join gov_worker_cursor c on c.worker_name = i.detail ->> 'worker' and c.source_name = i.detail ->> 'source'
+         where i.issue_kind = 'cursor_watermark_regression' and i.resolved_at is null
+           and gov_watermark_ahead(c.last_watermark_ts, c.last_watermark_id, (i.detail ->> 'held_at')::timestamptz,
+                                   i.detail ->> 'held_id', c.metadata)
+        union all
+        select i.coalesce_key, 'the source is no longer registered'
+          from system_issues i
+         where i.issue_kind in ('cursor_lag', 'cursor_watermark_regression') and i.resolved_at is null
+           and not exists (select from gov_worker_cursor c
+                            where c.worker_name = i.detail ->> 'worker' and c.source_name = i.detail ->> 'source')
+    loop
+        perform gov_finding_resolve(f.key, f.why);
+    end loop;
+end
+$$;
+
+-- The healthcheck that every worker domain owes its observers, in the agreed shape.
+create function public.fn_governance_route_worker_health(p_worker text default 'gov_handoff_intake')
+returns jsonb language sql stable security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+    select jsonb_build_object(
+               'worker_name', p_worker,
+               'last_run_at', r.last_run_at,
+               'ageSeconds', extract(epoch from clock_timestamp() - r.last_run_at)::bigint,
+               'backlog_count', (select count(*) from event_pending p
+                                  where p.event_domain = 'governance' and p.processed_at is null),
+               'dead_letter_open', (select count(*) from iu_route_dead_letter d
+                                     where d.event_domain = 'governance' and d.worker_name = p_worker and d.resolved_at is null),
+               'lease_active', coalesce(h.lease_owner is not null and h.last_tick_at > clock_timestamp()
+                                   - coalesce((h.metadata ->> 'ttl_ms')::bigint, 15000) * interval '1 millisecond', false),
+               'lease_age_seconds', extract(epoch from clock_timestamp() - h.last_tick_at)::bigint)
+      from (values (1)) as one (row)
+      left join queue_heartbeat h on h.executor_name = p_worker
+      left join lateral (select greatest(h.last_tick_at, max(c.last_run_at)) as last_run_at
+                           from gov_worker_cursor c where c.worker_name = p_worker) r on true
+$$;
+
+-- For whoever looks on ---------------------------------------------------------------------------------------------
+
+-- Counting the dirty groups must not read all of them. The flag hardly changes, so updates of a dirty group stay as cheap.
+create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
+
+create or replace view public.v_governance_worker as
+select h.executor_name as worker_name, h.lease_owner, (h.metadata ->> 'term')::bigint as term, h.last_tick_at,
+       h.last_tick_status, h.ticks_total, h.metadata ->> 'mode' as mode, h.metadata ->> 'mode_reason' as mode_reason,
+       (h.metadata ->> 'ttl_ms')::bigint as ttl_ms,
+       h.lease_owner is not null
+           and h.last_tick_at > clock_timestamp() - (h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond' as alive,
+       (h.metadata ->> 'cadence_ms')::bigint as cadence_ms, (h.metadata ->> 'slot_budget')::bigint as slot_budget,
+       (h.metadata ->> 'slot_rate')::float8 as slot_rate, (h.metadata ->> 'lag_ms')::bigint as lag_ms,
+       h.metadata ->> 'pace_reason' as pace_reason, h.metadata -> 'beat' as beat
+  from public.queue_heartbeat h
+ where h.executor_name like 'gov\_%';
+
+create view public.v_governance_finding as
+select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count, first_seen_at, last_seen_at, resolved_at,
+       resolution
+  from public.system_issues
+ where source_system = 'gov-handoff';
+
+create view public.v_governance_summary as
+select (select count(*) from public.event_pending where event_domain = 'governance' and processed_at is null) as waiting,
+       (select count(*) from public.v_governance_dead_letter_open) as dead_letters,
+       (select count(*) from public.gov_candidate_group where dirty) as dirty_groups,
+       (select count(*) from public.v_governance_finding where resolved_at is null) as open_findings;
+
+create view public.v_governance_certificate as
+select worker_name, source_name, last_run_summary -> 'certificate' as certificate
+  from public.gov_worker_cursor
+ where last_run_summary ? 'certificate';
+
+create view public.v_governance_certificate_history as
+select o.safe_payload as certificate
+  from public.event_outbox o
+ where o.event_domain = 'governance' and o.event_type = 'governance.handoff.certified'
+union all
+select p.capture_payload
+  from public.event_pending p
+ where p.event_domain = 'governance' and p.event_type_hint = 'governance.handoff.certified' and p.processed_at is null;
+
+create view public.v_governance_stream as
+select slot_name, system_identifier, timeline, durable_lsn, updated_at from public.gov_stream_position;
+
+-- Who may ----------------------------------------------------------------------------------------------------------
+
+do $$
+declare
+    f regprocedure;
+begin
+    foreach f in array array['public.gov_severity_rank(text)', 'public.gov_finding_emit(text,text,text,text,bigint)',
+        'public.gov_finding_sustain(text,text,text,jsonb,interval)', 'public.gov_watermark_hold()',
+        'public.gov_heartbeat_emit(text,text,bigint)', 'public.fn_governance_watch(timestamptz)',
+        'public.fn_governance_route_worker_health(text)']::regprocedure[] loop
+        execute format('alter function %s owner to gov_handoff_owner', f);
+        execute format('revoke all on function %s from public', f);
+    end loop;
+end
+$$;
+grant execute on function public.gov_finding_sustain(text, text, text, jsonb, interval),
+    public.gov_heartbeat_emit(text, text, bigint) to gov_handoff_worker;
+grant execute on function public.fn_governance_watch(timestamptz) to gov_handoff_worker, gov_handoff_operator;
+grant execute on function public.fn_governance_route_worker_health(text)
+    to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+grant select on public.v_governance_finding, public.v_governance_summary, public.v_governance_certificate,
+    public.v_governance_certificate_history, public.v_governance_stream
+    to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

@@ -1,0 +1,50 @@
+//! `findings`: what is wrong, or was. Exit code 1 when something high or critical is open.
+
+use crate::cli::args::FindingsCommand;
+use crate::cli::output;
+use crate::config::Config;
+use crate::error::Result;
+use crate::store::connect;
+use crate::store::findings::Issue;
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// More than anybody reads; the gravest and the open ones come first, and what is left out is said.
+const SHOWN: i64 = 1_000;
+
+pub async fn run(config: &Config, command: FindingsCommand) -> Result<ExitCode> {
+    let store = connect::open_observer(&config.target, "gov-handoff findings").await?;
+    if let Some(key) = &command.resolve {
+        let was_open = store.resolve(key, "resolved by hand").await?;
+        output::line(format_args!("{key} {}", if was_open { "resolved" } else { "is not open" }));
+        return Ok(ExitCode::from(u8::from(!was_open)));
+    }
+    let mut findings = store.findings(command.kind.as_deref(), command.all, SHOWN + 1).await?;
+    let more = findings.len() > usize::try_from(SHOWN).unwrap_or(usize::MAX);
+    findings.truncate(usize::try_from(SHOWN).unwrap_or(usize::MAX));
+    if command.json {
+        output::json(&findings)?;
+    } else if findings.is_empty() {
+        output::line(if command.all { "nothing was ever found" } else { "nothing is open" });
+    } else {
+        let rows: Vec<_> = findings.iter().map(row).collect();
+        output::table(&["severity", "finding", "times", "last seen", "state", "detail"], &rows);
+    }
+    if more {
+        eprintln!("only the first {SHOWN} are shown; --kind narrows them down");
+    }
+    Ok(ExitCode::from(u8::from(findings.iter().any(Issue::is_grave))))
+}
+
+fn row(issue: &Issue) -> Vec<String> {
+    let state = issue.resolution.as_ref().map_or_else(|| "open".to_owned(), |r| format!("resolved: {r}"));
+    let detail = issue.detail.as_object().map_or_else(String::new, |detail| {
+        let pairs = detail.iter().map(|(key, value)| match value {
+            Value::String(text) => format!("{key}={text}"),
+            other => format!("{key}={other}"),
+        });
+        pairs.collect::<Vec<_>>().join(" ")
+    });
+    let seen = issue.last_seen_at.get(..19).unwrap_or(&issue.last_seen_at).to_owned();
+    vec![issue.severity.clone(), issue.key.clone(), format!("x{}", issue.occurrences), seen, state, detail]
+}

@@ -1,0 +1,58 @@
+//! `watch`: the watchdog from outside. Exit code 1 when a worker is silent.
+
+use crate::cli::output;
+use crate::config::{Config, parse_span};
+use crate::error::{Policy, Result};
+use crate::store::connect;
+use crate::store::watch::Watched;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Result<ExitCode> {
+    let interval = parse_span(interval)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut silent = false;
+    loop {
+        let looked = async { connect::open(&config.target, "gov-handoff watch").await?.watch().await };
+        match looked.await {
+            Ok(watched) => {
+                silent = watched.iter().any(|w| w.verdict != "ok");
+                if json { output::json(&watched)? } else { show(&watched) }
+            }
+            // A watchdog outlives what it watches: a server that restarts is asked again.
+            Err(e) if !once && e.policy() == Policy::Retry => tracing::warn!(error = %e, "could not look"),
+            Err(e) => return Err(e),
+        }
+        if once {
+            break;
+        }
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = tokio::time::sleep(interval) => {}
+        }
+    }
+    Ok(ExitCode::from(u8::from(silent)))
+}
+
+fn show(watched: &[Watched]) {
+    if watched.is_empty() {
+        output::line("nobody to watch: no worker has declared a cadence");
+        return;
+    }
+    let rows: Vec<_> = watched
+        .iter()
+        .map(|w| {
+            let state = if w.resigned { "resigned" } else { "" };
+            vec![
+                w.verdict.clone(),
+                w.worker.clone(),
+                format!("{:.1} s", w.silent_seconds),
+                format!("{:.1} s", w.cadence_seconds),
+                state.to_owned(),
+            ]
+        })
+        .collect();
+    output::table(&["verdict", "worker", "silent for", "cadence", ""], &rows);
+}

@@ -1,0 +1,133 @@
+//! Words to values, each refused with an example of what would do.
+
+use crate::core::mode::Intent;
+use crate::core::pace::Window;
+use crate::error::{Error, Result};
+use std::fmt;
+use std::time::Duration;
+
+pub(super) fn parse_word<T: std::str::FromStr>(name: &str, text: &str) -> Result<T>
+where
+    T::Err: fmt::Display,
+{
+    text.parse().map_err(|e| Error::config(format!("{name} is `{text}`: {e}")))
+}
+
+/// A setting of the environment that is a number.
+pub(super) fn number<T: std::str::FromStr>(
+    get: impl Fn(&str) -> Option<String>,
+    key: &str,
+) -> Result<Option<T>>
+where
+    T::Err: fmt::Display,
+{
+    get(key).map(|v| parse_word(&format!("GOV_HANDOFF_{key}"), &v)).transpose()
+}
+
+/// A pause before each batch; longer ones would look like a standstill, and the server's log waits meanwhile.
+pub(super) fn parse_pause(pause: &Duration) -> Result<Duration> {
+    if *pause > Duration::from_secs(5) {
+        return Err(Error::config(
+            "throttle_pause is above 5s; batches must go on, and the log waits for them",
+        ));
+    }
+    Ok(*pause)
+}
+
+/// `22:00-06:00`, several with commas between.
+pub(super) fn parse_windows(text: &str) -> Result<Vec<Window>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            Window::parse(part).ok_or_else(|| {
+                Error::config(format!("off_peak is `{part}`; write for example 22:00-06:00, in UTC"))
+            })
+        })
+        .collect()
+}
+
+/// The intent behind a `--mode`.
+pub fn parse_intent(text: &str) -> Result<Intent> {
+    match text {
+        "auto" => Ok(Intent::Auto),
+        "stream" => Ok(Intent::Stream),
+        "poll" => Ok(Intent::Poll),
+        other => Err(Error::config(format!("mode is `{other}`; it is one of auto, stream, poll"))),
+    }
+}
+
+#[must_use]
+pub fn intent_name(intent: Intent) -> &'static str {
+    match intent {
+        Intent::Auto => "auto",
+        Intent::Stream => "stream",
+        Intent::Poll => "poll",
+    }
+}
+
+/// `250ms`, `5s`, `10m`, `1h`.
+pub fn parse_span(text: &str) -> Result<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let wrong = || Error::config(format!("`{text}` is no duration; write for example 250ms, 5s, 10m or 1h"));
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    let millis = match &text[digits.len()..] {
+        "ms" => n,
+        "s" => n.saturating_mul(1_000),
+        "m" => n.saturating_mul(60_000),
+        "h" => n.saturating_mul(3_600_000),
+        _ => return Err(wrong()),
+    };
+    Ok(Duration::from_millis(millis))
+}
+
+/// Slots share one namespace in the whole cluster, so ours carries the database's name.
+pub(super) fn default_slot(database: &str) -> String {
+    let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
+    format!("gov_handoff_{}", database.to_lowercase().chars().map(safe).collect::<String>())
+        .chars()
+        .take(63)
+        .collect()
+}
+
+/// The replication protocol takes these names unquoted, so only what needs no quotes is allowed.
+pub(super) fn check_slot_name(what: &str, name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
+        return Err(Error::config(format!(
+            "{what} is `{name}`; it must be 1 to 63 characters of a-z, 0-9 and _, because the replication protocol cannot quote it"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(parse_span("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(parse_span("2m").unwrap(), Duration::from_secs(120));
+        assert!(parse_span("5").is_err());
+        assert!(parse_span("s").is_err());
+    }
+
+    #[test]
+    fn names_that_would_need_quotes_are_refused() {
+        assert!(check_slot_name("slot", "gov_handoff_x1").is_ok());
+        for name in ["", "Slot", "a b", "x;drop"] {
+            assert!(check_slot_name("slot", name).is_err(), "{name}");
+        }
+        assert_eq!(default_slot("My DB"), "gov_handoff_my_db");
+    }
+
+    #[test]
+    fn off_peak_is_a_list_of_windows() {
+        let shown =
+            |text: &str| parse_windows(text).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(" 22:00-06:00 , 12:00-13:00 "), ["22:00-06:00", "12:00-13:00"]);
+        assert!(shown("").is_empty());
+        let error = parse_windows("22:00-06:00,night").unwrap_err().to_string();
+        assert!(error.contains("`night`") && error.contains("22:00-06:00"), "{error}");
+    }
+}

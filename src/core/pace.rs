@@ -1,0 +1,199 @@
+//! When to go slower, and when heavy work may be done at all: what the server says of its load, against limits.
+//!
+//! Going slower is a pause before each batch, and no more: every batch is still applied and acknowledged, so nothing waits
+//! for ever, however long the load lasts. Heavy work (certifying passes and the counts beside them) waits as long as there
+//! is load, but not longer than [`PATIENCE`], and outside the off-peak windows if there are any.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A slow pace is kept this long after its cause was last seen, so that it does not flicker with each look.
+const LINGER: Duration = Duration::from_secs(5);
+/// A storm stands out from what is usual by this much: a system in which most groups change all the time is busy, not
+/// in a storm, and is not slowed down for it.
+const SURGE: f64 = 3.0;
+/// What is usual is the mean of about this many looks.
+const MEMORY: f64 = 60.0;
+/// Heavy work that was put off for load this long is done all the same: a proof that never comes is worse.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Sessions of the database that wait for a lock.
+    pub lock_waits: u64,
+    /// Bytes of log that a standby has yet to replay.
+    pub standby_lag: u64,
+    /// One read of ours.
+    pub slow_read: Duration,
+    /// Groups dirtied between two looks, as a share of all that were there before.
+    pub storm_share: f64,
+    /// Fewer groups than this are no storm, whatever their share: in a small system one rule change dirties all.
+    pub storm_floor: u64,
+    pub pause: Duration,
+    /// When heavy work may be done; none: always.
+    pub off_peak: Vec<Window>,
+}
+
+/// What a look at the server found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Load {
+    pub blocked_by_us: u64,
+    pub lock_waits: u64,
+    /// `None`: no standby, or we may not see it.
+    pub standby_lag: Option<u64>,
+    pub slowest_read: Duration,
+    pub dirtied: u64,
+    pub groups: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    Storm { dirtied: u64, groups: u64 },
+    BlockedByUs(u64),
+    LockWaits(u64),
+    StandbyLag(u64),
+    SlowRead(Duration),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Storm { dirtied, groups } => write!(f, "{dirtied} of {groups} groups were dirtied at once"),
+            Self::BlockedByUs(n) => write!(f, "{n} sessions wait for locks of ours"),
+            Self::LockWaits(n) => write!(f, "{n} sessions wait for locks"),
+            Self::StandbyLag(bytes) => write!(f, "a standby is {} MiB behind", bytes >> 20),
+            Self::SlowRead(took) => write!(f, "a read took {} ms", took.as_millis()),
+        }
+    }
+}
+
+/// Everything that calls for a slower pace. `usual` is how many groups a look finds dirtied as a rule.
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // Shares of groups; far below 2^53.
+pub fn causes(load: &Load, limits: &Limits, usual: f64) -> Vec<Cause> {
+    let storm = load.dirtied >= limits.storm_floor.max(1)
+        && load.dirtied as f64 > limits.storm_share * load.groups as f64
+        && load.dirtied as f64 > SURGE * usual;
+    let found = [
+        storm.then_some(Cause::Storm { dirtied: load.dirtied, groups: load.groups }),
+        (load.blocked_by_us > 0).then_some(Cause::BlockedByUs(load.blocked_by_us)),
+        (load.lock_waits > limits.lock_waits).then_some(Cause::LockWaits(load.lock_waits)),
+        load.standby_lag.filter(|lag| *lag > limits.standby_lag).map(Cause::StandbyLag),
+        (load.slowest_read > limits.slow_read).then_some(Cause::SlowRead(load.slowest_read)),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// How the lanes go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Before each batch.
+    pub pause: Duration,
+    /// Why, if there is a pause.
+    pub causes: Vec<Cause>,
+    /// Why heavy work waits, if it does.
+    pub deferred: Option<String>,
+}
+
+impl Pace {
+    /// Before the first look: full speed, and heavy work only where no window forbids it.
+    #[must_use]
+    pub fn first(limits: &Limits) -> Self {
+        let deferred =
+            (!limits.off_peak.is_empty()).then(|| "certifying waits for a look at the clock".to_owned());
+        Self { deferred, ..Self::default() }
+    }
+
+    /// For people: in `status` and beside the mode.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let slow = (!self.causes.is_empty()).then(|| {
+            let causes: Vec<_> = self.causes.iter().map(ToString::to_string).collect();
+            format!("pausing {} ms before each batch: {}", self.pause.as_millis(), causes.join(", "))
+        });
+        let parts: Vec<_> = slow.into_iter().chain(self.deferred.clone()).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    #[must_use]
+    pub fn is_storm(&self) -> bool {
+        self.causes.iter().any(|c| matches!(c, Cause::Storm { .. }))
+    }
+}
+
+/// Remembers enough to keep a pace for a while.
+#[derive(Debug, Default)]
+pub struct Governor {
+    last: Vec<Cause>,
+    seen_at: Option<Instant>,
+    since: Option<Instant>,
+    usual: f64,
+}
+
+impl Governor {
+    /// The pace after a look. `minute` is the minute of the day, UTC.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn decide(&mut self, load: &Load, limits: &Limits, now: Instant, minute: u16) -> Pace {
+        let found = causes(load, limits, self.usual);
+        self.usual += (load.dirtied as f64 - self.usual) / MEMORY;
+        if !found.is_empty() {
+            self.last = found;
+            self.seen_at = Some(now);
+            self.since = self.since.or(Some(now));
+        } else if self.seen_at.is_none_or(|at| now.saturating_duration_since(at) >= LINGER) {
+            *self = Self { usual: self.usual, ..Self::default() };
+        }
+        let loaded = !self.last.is_empty();
+        let patient = self.since.is_some_and(|since| now.saturating_duration_since(since) < PATIENCE);
+        let peak = !limits.off_peak.is_empty() && !limits.off_peak.iter().any(|w| w.contains(minute));
+        let deferred = if peak {
+            let windows: Vec<_> = limits.off_peak.iter().map(ToString::to_string).collect();
+            Some(format!("certifying waits for {} UTC", windows.join(", ")))
+        } else {
+            (loaded && patient).then(|| "certifying waits for the load to pass".to_owned())
+        };
+        let pause = if loaded { limits.pause } else { Duration::ZERO };
+        Pace { pause, causes: self.last.clone(), deferred }
+    }
+}
+
+/// A stretch of the day in minutes, UTC; it may cross midnight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    from: u16,
+    to: u16,
+}
+
+impl Window {
+    #[must_use]
+    pub fn contains(self, minute: u16) -> bool {
+        if self.from < self.to {
+            (self.from..self.to).contains(&minute)
+        } else {
+            minute >= self.from || minute < self.to
+        }
+    }
+
+    /// `22:00-06:00`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let minute = |text: &str| {
+            let (h, m) = text.trim().split_once(':')?;
+            let (h, m): (u16, u16) = (h.parse().ok()?, m.parse().ok()?);
+            (h < 24 && m < 60).then_some(h * 60 + m)
+        };
+        let (from, to) = text.split_once('-')?;
+        let (from, to) = (minute(from)?, minute(to)?);
+        (from != to).then_some(Self { from, to })
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to } = self;
+        write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, to / 60, to % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests;

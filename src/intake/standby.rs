@@ -1,0 +1,124 @@
+//! Waiting for the lease. Whoever waits watches: a writer that falls silent is noticed by those who would replace it.
+
+use crate::config::Config;
+use crate::core::lease::{LeaseDecision, decide};
+use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::open;
+use crate::intake::pause::Pause;
+use crate::store::Store;
+use crate::store::findings::Finding;
+use crate::store::lease::{Claim, Lease};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Two instances are a writer and its standby, which is as it should be; after this many times to live of waiting it is
+/// said all the same, because it may also be somebody's mistake.
+const CONFLICT_AFTER: u32 = 5;
+
+/// Waits for the lease, and returns it with the session that claimed it: it is ours for as long as that is open, or renewed.
+/// `None`: told to stop first.
+pub async fn seek(
+    config: &Config,
+    once: bool,
+    owner: &str,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<(Lease, Store)>> {
+    let begun = Instant::now();
+    let mut pause = Pause::up_to(config.lease_ttl / 3);
+    let mut conflict = false;
+    loop {
+        let attempt = async {
+            let store = open(config, "gov-handoff keeper").await?;
+            let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
+            match &claim {
+                Claim::Held(_) if conflict => {
+                    store.resolve(&key(config), "the one that waited has the lease").await?;
+                }
+                Claim::Taken(view) if !once => {
+                    look_around(&store).await;
+                    if begun.elapsed() >= config.lease_ttl * CONFLICT_AFTER {
+                        conflict = true;
+                        let detail = json!({
+                            "worker": config.worker, "holder": view.owner, "waiting": owner,
+                            "meaning": "another instance waits for the lease: a standby, or one too many",
+                        });
+                        store.sustain(&finding(config, "info", detail), config.lease_ttl).await?;
+                    }
+                }
+                _ => {}
+            }
+            Ok::<_, Error>((claim, store))
+        };
+        let wait = match attempt.await {
+            Ok((Claim::Held(lease), session)) => return Ok(Some((lease, session))),
+            // A single run has nothing to stand by for once it is clear that the holder is alive.
+            Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
+                let holder = view.owner.unwrap_or_default();
+                return Err(Error::new(
+                    Kind::Refused,
+                    format!("another instance is running ({holder}); it handles what is there"),
+                ));
+            }
+            Ok((Claim::Taken(view), _)) => {
+                tracing::debug!(owner = view.owner, "another instance holds the lease");
+                match decide(&view, owner) {
+                    LeaseDecision::Wait(wait) => wait,
+                    LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
+                }
+            }
+            Err(e) if e.policy() == Policy::Retry => {
+                tracing::warn!(error = %e, "cannot ask for the lease");
+                pause.next()
+            }
+            Err(e) => return Err(e),
+        };
+        tokio::select! {
+            _ = shutdown.wait_for(|stop| *stop) => {
+                if conflict && let Ok(store) = open(config, "gov-handoff standby").await {
+                    let _ = store.resolve(&key(config), "the one that waited was stopped").await;
+                }
+                return Ok(None);
+            }
+            () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
+        }
+    }
+}
+
+/// The watchdog of whoever is there. It must not stop anybody from doing anything else.
+pub async fn look_around(store: &Store) {
+    match store.watch().await {
+        Ok(watched) => {
+            for silent in watched.iter().filter(|w| w.verdict != "ok") {
+                tracing::warn!(
+                    worker = silent.worker,
+                    seconds = silent.silent_seconds.round(),
+                    verdict = silent.verdict,
+                    "a worker is silent"
+                );
+            }
+        }
+        Err(e) => tracing::warn!(error = %e, "could not look who is silent"),
+    }
+}
+
+/// We lost the lease while we were alive: we slept past it, or somebody else wants to be us.
+pub async fn lost(config: &Config, lease: &Lease) {
+    let detail = json!({
+        "worker": config.worker, "lost_by": lease.owner, "term": lease.term,
+        "meaning": "an instance that was alive lost its lease to another",
+    });
+    let raised =
+        async { open(config, "gov-handoff standby").await?.raise(&finding(config, "warning", detail)).await };
+    if let Err(e) = raised.await {
+        tracing::debug!(error = %e, "the finding could not be raised");
+    }
+}
+
+fn finding(config: &Config, severity: &'static str, detail: serde_json::Value) -> Finding {
+    Finding { kind: "cursor_lease_conflict", key: key(config), severity, detail }
+}
+
+fn key(config: &Config) -> String {
+    format!("cursor_lease_conflict:{}", config.worker)
+}

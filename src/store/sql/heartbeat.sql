@@ -1,0 +1,1 @@
+select public.gov_heartbeat_emit($1, $2, $3)

@@ -1,0 +1,96 @@
+//! The watchdog, the heartbeat, and what the server says of its load.
+
+use crate::error::{Context, Error, Result};
+use crate::store::Store;
+use crate::store::cursor::ClockReading;
+use crate::store::lease::Lease;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::ToSql;
+
+/// One watched worker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Watched {
+    pub worker: String,
+    pub last_tick_at: String,
+    pub silent_seconds: f64,
+    pub cadence_seconds: f64,
+    /// `ok`, `warning` or `critical`.
+    pub verdict: String,
+    /// It was stopped on purpose.
+    pub resigned: bool,
+}
+
+/// A look at the server; see `sql/load.sql`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLoad {
+    pub lock_waits: i64,
+    pub blocked_by_us: i64,
+    pub standby_lag: Option<i64>,
+    /// Of the day, UTC, by the server's clock.
+    pub minute: i32,
+}
+
+/// How many groups were dirtied between two looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Dirtied {
+    pub signals: i64,
+    pub at: ClockReading,
+    pub dirtied: i64,
+    pub groups: i64,
+}
+
+impl Store {
+    /// Looks who is silent; raises and resolves the findings about it.
+    pub async fn watch(&self) -> Result<Vec<Watched>> {
+        let rows =
+            self.rows(include_str!("sql/watch.sql"), &[]).await.map_err(|e| match e.code.as_deref() {
+                Some("42883") => {
+                    Error::new(e.kind, "the watchdog is not here; run `gov-handoff migrate` first")
+                }
+                _ => e.context("watching the workers"),
+            })?;
+        rows.iter()
+            .map(|row| {
+                Ok(Watched {
+                    worker: row.try_get("worker_name")?,
+                    last_tick_at: row.try_get("last_tick_at")?,
+                    silent_seconds: row.try_get("silent_seconds")?,
+                    cadence_seconds: row.try_get("cadence_seconds")?,
+                    verdict: row.try_get("verdict")?,
+                    resigned: row.try_get("resigned")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Publishes what was done since the last heartbeat, as an event where its type is active.
+    pub async fn heartbeat(&self, lease: &Lease) -> Result<Value> {
+        let params: [&(dyn ToSql + Sync); 3] = [&lease.worker, &lease.owner, &lease.term];
+        let row = self.one(include_str!("sql/heartbeat.sql"), &params).await.context("heartbeat")?;
+        Ok(row.try_get(0)?)
+    }
+
+    pub async fn server_load(&self) -> Result<ServerLoad> {
+        let row = self.one(include_str!("sql/load.sql"), &[]).await.context("looking at the load")?;
+        Ok(ServerLoad {
+            lock_waits: row.try_get("lock_waits")?,
+            blocked_by_us: row.try_get("blocked_by_us")?,
+            standby_lag: row.try_get("standby_lag")?,
+            minute: row.try_get("minute")?,
+        })
+    }
+
+    /// Counts since a look before; the first look counts nothing.
+    pub async fn dirtied(&self, worker: &str, before: Option<&Dirtied>) -> Result<Dirtied> {
+        let (signals, since) = before.map_or((-1, None), |b| (b.signals, Some(b.at.0)));
+        let params: [&(dyn ToSql + Sync); 3] = [&worker, &signals, &since];
+        let row = self.one(include_str!("sql/storm.sql"), &params).await.context("counting dirty groups")?;
+        Ok(Dirtied {
+            signals: row.try_get("signals")?,
+            at: ClockReading(row.try_get("at")?),
+            dirtied: row.try_get("dirtied")?,
+            groups: row.try_get("groups")?,
+        })
+    }
+}

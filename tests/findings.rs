@@ -1,0 +1,287 @@
+//! Every kind of finding is raised by what it is about and resolved by its end; storms and load slow us down, visibly, and
+//! nothing is lost meanwhile. (Slots, misses and fallbacks are in `modes`, silence and leases in `watch`.)
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::support::{Daemon, TestDb, cli, connect, done, migrated, number, text, until};
+
+const QUICK: [(&str, &str); 4] = [
+    ("GOV_HANDOFF_LEASE_TTL", "1s"),
+    ("GOV_HANDOFF_LAG_LIMIT", "1s"),
+    ("GOV_HANDOFF_CERTIFY_INTERVAL", "500ms"),
+    ("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms"),
+];
+const BIRTHS: &str = "insert into birth_registry (entity_code, collection_name) \
+                      select 'e' || n, 'c' || n % 50 from generate_series(1, 200) n";
+
+async fn sql(client: &Client, statement: &str) {
+    client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
+}
+
+async fn open(db: &TestDb, key: &str, severity: &str) {
+    let condition = format!(
+        "select exists (select from system_issues where coalesce_key = '{key}' and resolved_at is null and severity = '{severity}')"
+    );
+    until(&db.client, &condition).await;
+}
+
+async fn resolved(db: &TestDb, key: &str) {
+    let condition = format!(
+        "select resolved_at is not null and resolution is not null from system_issues where coalesce_key = '{key}'"
+    );
+    until(&db.client, &condition).await;
+}
+
+async fn all_handed_off(db: &TestDb) {
+    until(
+        &db.client,
+        "select (select count(*) from birth_registry) = (select count(*) from event_pending \
+                       where entity_table = 'birth_registry' and entity_ref is not null)",
+    )
+    .await;
+}
+
+/// What `status` says of the pace; it must be asked while there is one.
+async fn status_says(db: &TestDb, word: &str) {
+    until(&db.client, &format!("select metadata ->> 'pace_reason' like '%{word}%' from queue_heartbeat where executor_name = 'gov_handoff_intake'")).await;
+    let status = cli(&db.url, &["status"]).await;
+    assert!(status.out.contains("pace      ") && status.out.contains(word), "{}", status.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lag_is_a_warning_then_high_and_passes() {
+    let db = migrated().await;
+    let _daemon = Daemon::running(&db, "poll", &QUICK).await;
+    sql(&db.client, BIRTHS).await;
+    all_handed_off(&db).await;
+    assert_eq!(
+        number(&db.client, "select count(*) from system_issues where issue_kind like '%_lag'").await,
+        0
+    );
+    // What an activation does, held: nothing can be applied meanwhile.
+    let held = connect(&db.url).await;
+    sql(&held, "begin; select pg_advisory_xact_lock(6748001, 1)").await;
+    sql(&db.client, BIRTHS).await;
+    open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "warning").await;
+    open(&db, "handoff_lag:gov_handoff_intake", "warning").await;
+    open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "high").await;
+    let lag = "select (metadata ->> 'lag_ms')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    assert!(number(&db.client, lag).await >= 1_000);
+    sql(&held, "rollback").await;
+    resolved(&db, "cursor_lag:gov_handoff_intake:birth_registry").await;
+    resolved(&db, "handoff_lag:gov_handoff_intake").await;
+    all_handed_off(&db).await;
+    // Quiet: long without a row, and no lag for that.
+    until(&db.client, "select last_run_at < clock_timestamp() - interval '3 seconds' from gov_worker_cursor where source_name = 'birth_registry'").await;
+    assert!(number(&db.client, lag).await < 1_000);
+    assert_eq!(
+        number(
+            &db.client,
+            "select count(*) from system_issues where issue_kind like '%_lag' and resolved_at is null"
+        )
+        .await,
+        0
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watermark_that_would_go_back_is_held_and_said() {
+    let db = migrated().await;
+    sql(&db.client, BIRTHS).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    let watermark = "select last_watermark_ts || ' ' || last_watermark_id from gov_worker_cursor where source_name = 'birth_registry'";
+    let before = text(&db.client, watermark).await;
+    let key = "cursor_watermark_regression:gov_handoff_intake:birth_registry";
+    for (n, back) in [
+        "last_watermark_ts = last_watermark_ts - interval '1 hour'",
+        "last_watermark_id = '7'",
+        "last_watermark_id = null",
+        "last_watermark_ts = null",
+        "last_watermark_ts = '-infinity', last_watermark_id = '1', events_seen = events_seen + 1",
+    ]
+    .iter()
+    .enumerate()
+    {
+        sql(&db.client, &format!("update gov_worker_cursor set {back} where source_name = 'birth_registry'"))
+            .await;
+        assert_eq!(text(&db.client, watermark).await, before, "{back}");
+        let count = format!(
+            "select occurrence_count from system_issues where coalesce_key = '{key}' and severity = 'high'"
+        );
+        assert_eq!(number(&db.client, &count).await, i64::try_from(n).unwrap() + 1, "{back}");
+    }
+    assert_eq!(
+        number(&db.client, "select events_seen from gov_worker_cursor where source_name = 'birth_registry'")
+            .await,
+        201
+    );
+    sql(&db.client, "select fn_governance_watch()").await;
+    let still =
+        format!("select count(*) from system_issues where coalesce_key = '{key}' and resolved_at is null");
+    assert_eq!(number(&db.client, &still).await, 1, "it holds until the source has moved on");
+    // A hole filled late is behind the watermark, and no regression.
+    sql(&db.client, "insert into birth_registry (id, entity_code, collection_name, born_at) values (-9, 'late', 'c', '2001-01-01')").await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    let count = format!("select occurrence_count from system_issues where coalesce_key = '{key}'");
+    assert_eq!(number(&db.client, &count).await, 5);
+    assert_eq!(text(&db.client, watermark).await, before);
+    sql(&db.client, BIRTHS).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_ne!(text(&db.client, watermark).await, before);
+    sql(&db.client, "select fn_governance_watch()").await;
+    resolved(&db, key).await;
+    // An audit's progress starts over by design.
+    for _ in 0..2 {
+        done(&db.url, &["audit", "--full"]).await;
+    }
+    assert_eq!(
+        number(
+            &db.client,
+            "select count(*) from system_issues where issue_kind = 'cursor_watermark_regression'"
+        )
+        .await,
+        1
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unregistered_type_is_said_once_and_resolved_by_activation_or_by_hand() {
+    let db = migrated().await;
+    sql(&db.client, BIRTHS).await;
+    sql(
+        &db.client,
+        "insert into registry_changelog (entity_type, entity_code, action) values ('nothing', 'x', 'known')",
+    )
+    .await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    let born = "handoff_unregistered_type:governance.handoff.object_born";
+    open(&db, born, "info").await;
+    done(&db.url, &["types", "activate", "object_born"]).await;
+    resolved(&db, born).await;
+    let unmapped = "handoff_unregistered_type:governance.handoff.unmapped:registry_changelog";
+    open(&db, unmapped, "info").await;
+    assert_eq!(cli(&db.url, &["findings"]).await.code, 0, "nothing grave is open");
+    assert!(done(&db.url, &["findings", "--resolve", unmapped]).await.contains("resolved"));
+    resolved(&db, unmapped).await;
+    assert_eq!(cli(&db.url, &["findings", "--resolve", unmapped]).await.code, 1, "it is not open any more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_is_said_and_slows_us_down_and_loses_nothing() {
+    let db = migrated().await;
+    let environment = [
+        &QUICK[..],
+        &[
+            ("GOV_HANDOFF_STORM_FLOOR", "40"),
+            ("GOV_HANDOFF_THROTTLE_PAUSE", "700ms"),
+            ("GOV_HANDOFF_LAG_LIMIT", "1m"),
+        ],
+    ]
+    .concat();
+    for mode in ["poll", "stream"] {
+        let mut daemon = Daemon::running(&db, mode, &environment).await;
+        sql(&db.client, BIRTHS).await;
+        all_handed_off(&db).await;
+        let key = "group_invalidation_storm:gov_handoff_intake";
+        if mode == "poll" {
+            let new = "select count(*) from system_issues where issue_kind = 'group_invalidation_storm'";
+            assert_eq!(number(&db.client, new).await, 0, "new groups are no invalidation");
+        }
+        // Groups are known as of a look before.
+        until(
+            &db.client,
+            "select max(created_at) < clock_timestamp() - interval '2 seconds' from gov_candidate_group",
+        )
+        .await;
+        sql(&db.client, "insert into governance_ruleset (ruleset_code) values ('r')").await;
+        open(&db, key, "warning").await;
+        status_says(&db, "groups were dirtied at once").await;
+        let lease = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+        let ticks = number(&db.client, lease).await;
+        // Slower, and yet all of it.
+        let begun = std::time::Instant::now();
+        sql(&db.client, BIRTHS).await;
+        all_handed_off(&db).await;
+        assert!(begun.elapsed() >= Duration::from_millis(600), "handed off after {:?}", begun.elapsed());
+        resolved(&db, key).await;
+        assert!(number(&db.client, lease).await > ticks + 2, "the lease was renewed meanwhile");
+        until(&db.client, "select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+        assert!(daemon.log().contains("the pace changed"), "{}", daemon.log());
+        assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_wait_for_locks_slow_us_down_until_they_do_not() {
+    let db = migrated().await;
+    let environment =
+        [&QUICK[..], &[("GOV_HANDOFF_MAX_LOCK_WAITS", "2"), ("GOV_HANDOFF_LAG_LIMIT", "1m")]].concat();
+    let _daemon = Daemon::running(&db, "poll", &environment).await;
+    let holder = connect(&db.url).await;
+    sql(&holder, "select pg_advisory_lock(1)").await;
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let url = db.url.clone();
+            tokio::spawn(async move { sql(&connect(&url).await, "select pg_advisory_lock_shared(1)").await })
+        })
+        .collect();
+    open(&db, "handoff_throttled:gov_handoff_intake", "warning").await;
+    status_says(&db, "3 sessions wait for locks").await;
+    // Certificates wait for the load to pass; handoffs do not.
+    let certified = "select coalesce(max(certified_at)::text, '') from gov_worker_frontier where source_name = 'birth_registry'";
+    let before = text(&db.client, certified).await;
+    sql(&db.client, BIRTHS).await;
+    all_handed_off(&db).await;
+    until(&db.client, "select max(created_at) < clock_timestamp() - interval '1500 milliseconds' from event_pending where entity_ref is not null").await;
+    assert_eq!(text(&db.client, certified).await, before);
+    sql(&holder, "select pg_advisory_unlock_all()").await;
+    for session in waiting {
+        session.await.expect("a waiter");
+    }
+    resolved(&db, "handoff_throttled:gov_handoff_intake").await;
+    until(&db.client, &format!("select ({certified}) > '{before}'")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_take_long_slow_us_down() {
+    let db = migrated().await;
+    let environment =
+        [&QUICK[..], &[("GOV_HANDOFF_SLOW_READ", "300ms"), ("GOV_HANDOFF_LAG_LIMIT", "1m")]].concat();
+    let _daemon = Daemon::running(&db, "poll", &environment).await;
+    // A lock on the table is the easiest way to make a read of it long.
+    let holder = connect(&db.url).await;
+    sql(&holder, "begin; lock table birth_registry in access exclusive mode; select pg_sleep(1); commit")
+        .await;
+    open(&db, "handoff_throttled:gov_handoff_intake", "warning").await;
+    status_says(&db, "a read took").await;
+    resolved(&db, "handoff_throttled:gov_handoff_intake").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_the_off_peak_windows_nothing_is_certified_and_everything_is_handed_off() {
+    let db = migrated().await;
+    // Twelve hours from now, for an hour: not now.
+    let far = text(
+        &db.client,
+        "select to_char(now() at time zone 'UTC' + interval '12 hours', 'HH24:MI') || '-' || \
+                to_char(now() at time zone 'UTC' + interval '13 hours', 'HH24:MI')",
+    )
+    .await;
+    let environment = [&QUICK[..], &[("GOV_HANDOFF_OFF_PEAK", far.as_str())]].concat();
+    let mut daemon = Daemon::running(&db, "poll", &environment).await;
+    open(&db, "handoff_deferred:gov_handoff_intake", "info").await;
+    status_says(&db, &format!("certifying waits for {far} UTC")).await;
+    sql(&db.client, BIRTHS).await;
+    all_handed_off(&db).await;
+    let certified = "select coalesce(max(certified_at)::text, '') from gov_worker_frontier where source_name = 'birth_registry'";
+    let ticks = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let seen = number(&db.client, ticks).await;
+    until(&db.client, &format!("select ({ticks}) > {seen} + 6")).await;
+    assert_eq!(text(&db.client, certified).await, "", "not once, though it was due many times over");
+    daemon.sigterm();
+    let _always = Daemon::running(&db, "poll", &QUICK).await;
+    resolved(&db, "handoff_deferred:gov_handoff_intake").await;
+    until(&db.client, &format!("select ({certified}) > ''")).await;
+}

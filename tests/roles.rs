@@ -1,0 +1,225 @@
+//! Who may do what: every table, view, sequence and function against a table of privileges, for each role. An object that is
+//! in no line makes this fail, so that whoever adds one decides who may use it.
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::Client;
+
+use crate::support::{Daemon, TestDb, cli, cli_with, connect, done, migrated, until};
+
+const ROLES: &str = include_str!("../replication/roles.sql");
+/// In the order of the columns of [`MAY`].
+const WHO: [&str; 4] =
+    ["gov_handoff_reader", "gov_handoff_worker", "gov_handoff_operator", "gov_handoff_observer"];
+
+/// What each may: r select, c select on some columns, a insert, w update, d delete, x execute or use; - nothing.
+const MAY: &str = "
+approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
+gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
+gov_schema_version gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
+governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
+measurement_registry normative_registry: - - - -
+birth_registry governance_ruleset pivot_definitions registry_changelog: - c - -
+dot_config event_outbox event_pending event_type_registry gov_retired_range gov_retired_signal: - r r -
+gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
+queue_heartbeat: - r r -
+gov_candidate_group gov_candidate_state system_issues v_governance_certificate: - r r r
+v_governance_certificate_history v_governance_dead_letter_open v_governance_finding: - r r r
+v_governance_source v_governance_stream v_governance_summary v_governance_worker: - r r r
+gov_audit_note() gov_finding_raise() gov_finding_sustain() gov_frontier_advance() gov_gap_cool(): - x - -
+gov_handoff_apply() gov_handoff_refuse() gov_heartbeat_emit() gov_lease_claim() gov_lease_renew(): - x - -
+gov_lease_resign() gov_stream_bind() gov_stream_confirm(): - x - -
+gov_outbox_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
+fn_governance_watch() gov_audit_checkpoint() gov_certificate_put() gov_finding_resolve(): - x x -
+gov_handoff_drain(): - x x -
+fn_governance_route_worker_health() gov_handoff_identity(): - x x x
+";
+
+async fn with_roles() -> TestDb {
+    let db = migrated().await;
+    db.client.batch_execute(ROLES).await.expect("replication/roles.sql");
+    db
+}
+
+/// Every object of the schema and what a role may do with it, as a line.
+async fn rights(db: &TestDb) -> BTreeMap<String, String> {
+    let query = "
+        with who as (select r, n from unnest($1::text[]) with ordinality as w (r, n)),
+        relations as (
+            select c.relname::text as name, w.n,
+                   concat(case when has_table_privilege(w.r, c.oid, 'select') then 'r'
+                               when has_any_column_privilege(w.r, c.oid, 'select') then 'c' end,
+                          case when has_any_column_privilege(w.r, c.oid, 'insert') then 'a' end,
+                          case when has_any_column_privilege(w.r, c.oid, 'update') then 'w' end,
+                          case when has_table_privilege(w.r, c.oid, 'delete') then 'd' end,
+                          case when has_table_privilege(w.r, c.oid, 'truncate, references, trigger') then '!' end) as may
+              from pg_class c, who w
+             where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+        ), sequences as (
+            select c.relname::text, w.n, case when has_sequence_privilege(w.r, c.oid, 'usage, select, update') then 'x' end
+              from pg_class c, who w
+             where c.relnamespace = 'public'::regnamespace and c.relkind = 'S'
+        ), functions as (
+            select p.proname::text || '()', w.n, case when has_function_privilege(w.r, p.oid, 'execute') then 'x' end
+              from pg_proc p, who w
+             where p.pronamespace = 'public'::regnamespace
+        )
+        select name, string_agg(coalesce(nullif(may, ''), '-'), ' ' order by n)
+          from (table relations union all table sequences union all table functions) o group by name";
+    let rows = db.client.query(query, &[&WHO.as_slice()]).await.expect("the catalogue");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+#[tokio::test]
+async fn every_object_gives_each_role_what_the_table_says_and_no_more() {
+    let db = with_roles().await;
+    let found = rights(&db).await;
+    let mut wanted = BTreeMap::new();
+    for line in MAY.lines().filter(|l| !l.trim().is_empty()) {
+        let (objects, may) = line.split_once(':').expect("a line of the table");
+        for object in objects.split_whitespace() {
+            let may = may.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(wanted.insert(object.to_owned(), may).is_none(), "{object} is there twice");
+        }
+    }
+    let mut wrong = Vec::new();
+    for (object, may) in &found {
+        match wanted.remove(object) {
+            Some(meant) if meant == *may => {}
+            Some(meant) => wrong.push(format!("{object}: {may}, meant {meant}")),
+            // Sequences are nobody's: every write is a gate's.
+            None if object.ends_with("_seq") && may == "- - - -" => {}
+            None => wrong.push(format!("{object}: {may}, and in no line of the table")),
+        }
+    }
+    wrong.extend(wanted.keys().map(|object| format!("{object} is in the table and not in the database")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A role of this database that logs in and is a member of `group`; roles belong to the cluster.
+async fn member(db: &TestDb, group: &str) -> String {
+    let role = format!("{group}_{}", db.name);
+    let create = format!("create role {role} login in role {group}");
+    db.client.batch_execute(&create).await.expect("a role");
+    db.url_as(&role)
+}
+
+async fn refused(client: &Client, statement: &str) {
+    let error = client.batch_execute(statement).await.expect_err(statement);
+    assert_eq!(
+        error.code().map(tokio_postgres::error::SqlState::code),
+        Some("42501"),
+        "{statement}: {error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_sees_how_it_fares_and_touches_nothing() {
+    let db = with_roles().await;
+    done(&db.url, &["types", "activate", "object_born"]).await;
+    let quick = [("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")];
+    let _daemon = Daemon::running(&db, "stream", &quick).await;
+    let insert = "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')";
+    db.client.batch_execute(insert).await.expect("a birth");
+    until(&db.client, "select count(*) = 5 from v_governance_certificate").await;
+    until(&db.client, "select exists (select from event_outbox where event_domain = 'governance')").await;
+    let observer = member(&db, "gov_handoff_observer").await;
+    let status = cli(&observer, &["status"]).await;
+    assert!(status.err.is_empty() && status.out.contains("mode      stream"), "{}{}", status.out, status.err);
+    assert!(
+        status.out.contains("birth_registry") && status.out.contains("slot      gov_handoff_"),
+        "{}",
+        status.out
+    );
+    let raise = "select gov_finding_raise('cursor_lag', 'cursor_lag:x', 'warning')";
+    db.client.batch_execute(raise).await.expect("a finding");
+    assert!(done(&observer, &["findings"]).await.contains("cursor_lag:x"));
+    let certificates = done(&observer, &["certificates"]).await;
+    assert!(certificates.contains("birth_registry") && certificates.contains("history"), "{certificates}");
+    for forbidden in [
+        &["watch", "--once"][..],
+        &["types", "activate", "--all"],
+        &["findings", "--resolve", "x"],
+        &["sources", "remove", "birth_registry"],
+        &["retire", "--before", "2026-01-01"],
+    ] {
+        let ran = cli(&observer, forbidden).await;
+        assert_eq!(ran.code, 2, "{forbidden:?}: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains("permission denied"), "{forbidden:?}: {}", ran.err);
+    }
+    let client = connect(&observer).await;
+    for statement in [
+        "select id from birth_registry",
+        "select id from event_outbox",
+        "select metadata from gov_worker_cursor",
+        "update system_issues set resolved_at = now()",
+        "delete from v_governance_finding",
+        "create table public.mine ()",
+        "set role gov_handoff_owner",
+    ] {
+        refused(&client, statement).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_decides_and_hands_nothing_off() {
+    let db = with_roles().await;
+    let operator = member(&db, "gov_handoff_operator").await;
+    done(&operator, &["types", "activate", "object_born"]).await;
+    done(&operator, &["watch", "--once"]).await;
+    db.client
+        .batch_execute("select gov_finding_raise('handoff_lag', 'handoff_lag:x', 'high')")
+        .await
+        .expect("a finding");
+    done(&operator, &["findings", "--resolve", "handoff_lag:x"]).await;
+    let run = cli(&operator, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(run.code, 2, "{}{}", run.out, run.err);
+    let client = connect(&operator).await;
+    for statement in [
+        "select gov_lease_claim('gov_handoff_intake', 'me', '1 s')",
+        "select gov_finding_raise('x', 'x', 'info')",
+        "select gov_finding_emit('x', 'x', 'info', 'raised', 1)",
+        "select id from birth_registry",
+        "update event_type_registry set active = true",
+        "delete from event_outbox",
+    ] {
+        refused(&client, statement).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_reads_the_slot_for_a_worker_and_sees_no_table() {
+    let db = with_roles().await;
+    done(&db.url, &["replication", "setup"]).await;
+    let (worker, reader) = (member(&db, "gov_handoff_worker").await, db.url_as("gov_handoff_reader"));
+    let settings = [
+        ("GOV_HANDOFF_REPLICATION_URL", reader.as_str()),
+        ("GOV_HANDOFF_CREATE", "false"),
+        ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"),
+        ("GOV_HANDOFF_HEARTBEAT_INTERVAL", "200ms"),
+    ];
+    let mut daemon = Daemon::start(&worker, &["--mode", "stream"], &settings);
+    daemon.captures(&db.url, "stream").await;
+    let insert = "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')";
+    db.client.batch_execute(insert).await.expect("a birth");
+    until(
+        &db.client,
+        "select exists (select from event_pending where capture_payload ->> 'captured_by' = 'stream')",
+    )
+    .await;
+    // The watch, the load, the lag and the heartbeat are the worker's as well.
+    until(&db.client, "select metadata ? 'beat' and metadata ? 'lag_ms' from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert!(!daemon.log().contains("permission denied"), "{}", daemon.log());
+    let alone = cli_with(&reader, &["run", "--mode", "stream"], &settings).await;
+    assert_eq!(alone.code, 2, "{}{}", alone.out, alone.err);
+    let client = connect(&reader).await;
+    for statement in [
+        "select id from birth_registry",
+        "select id from event_outbox",
+        "select * from v_governance_worker",
+        "select fn_governance_watch()",
+    ] {
+        refused(&client, statement).await;
+    }
+}
