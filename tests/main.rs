@@ -65,3 +65,6 @@ mod modes;
 
 // `selftest`: it passes, leaves nothing behind however it ends, and can fail.
 mod selftest;
+
+// Poison rows: staged, retried, dead-lettered, decided about; never lost, never in the way.
+mod dead_letters;

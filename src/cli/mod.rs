@@ -5,6 +5,7 @@ mod audit;
 mod certificates;
 mod config;
 pub mod demo;
+mod dlq;
 mod migrate;
 mod output;
 mod replay;
@@ -59,6 +60,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Status { json } => status::run(&config, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
+        Command::Dlq(command) => dlq::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,
         Command::Retire { before } => certificates::retire(&config, &before).await,

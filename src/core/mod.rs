@@ -4,6 +4,7 @@ pub mod certificate;
 pub mod coalesce;
 pub mod conservation;
 pub mod continuity;
+pub mod dead_letter;
 pub mod definition;
 pub mod frontier;
 pub mod gap;

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step {
         version: 1,
         name: "substrate",
@@ -50,6 +50,12 @@ const STEPS: [Step; 6] = [
         name: "selftest",
         up: include_str!("../../migrations/0006_selftest.sql"),
         down: Some(include_str!("../../migrations/0006_selftest.down.sql")),
+    },
+    Step {
+        version: 7,
+        name: "retry",
+        up: include_str!("../../migrations/0007_retry.sql"),
+        down: Some(include_str!("../../migrations/0007_retry.down.sql")),
     },
 ];
 
