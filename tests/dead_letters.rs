@@ -320,7 +320,7 @@ async fn a_replay_hands_off_under_the_same_identity_and_one_that_fails_stays_ope
     done(&db.url, &["audit", "--full"]).await;
     assert_eq!(number(&db.client, SIGNALS).await, 1);
 
-    let dry = done(&db.url, &["dlq", "replay", "--all", "--dry-run"]).await;
+    let dry = done(&db.url, &["dlq", "replay", "--source", "birth_registry", "--dry-run"]).await;
     assert!(dry.contains("nothing was changed"), "{dry}");
     assert_eq!(number(&db.client, SIGNALS).await, 1);
     let one = letter_of(&db, 3).await;

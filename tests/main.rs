@@ -68,3 +68,6 @@ mod selftest;
 
 // Poison rows: staged, retried, dead-lettered, decided about; never lost, never in the way.
 mod dead_letters;
+
+// Trust: unknown producers are captured, visible and without effect until an operator trusts them.
+mod trust;

@@ -96,6 +96,9 @@ pub enum Command {
     /// The rows that could not be handed off: see them, hand them off, or decide that they need not be
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Whom each source believes; grant or revoke it
+    #[command(subcommand)]
+    Trust(TrustCommand),
     /// Compare source rows with recorded signals, and hand off what is missing
     ///
     /// Exit codes: 0 nothing was missing, 1 something was (and was repaired, unless --check), 2 could not tell.
@@ -278,6 +281,36 @@ pub struct DlqDecision {
     /// Why; it is kept with the letter
     #[arg(long)]
     pub reason: Option<String>,
+    /// Who decides [default: the database user]
+    #[arg(long)]
+    pub actor: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum TrustCommand {
+    /// Whom each source believes, and what waits of those it does not
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Trust a producer, and hand off what was captured of it
+    Grant(TrustChange),
+    /// Capture a producer's rows from now on instead of handing them off; what was handed off stays
+    Revoke(TrustChange),
+}
+
+#[derive(Args)]
+pub struct TrustChange {
+    #[arg(long)]
+    pub source: String,
+    /// As the source's rows name it; `unknown` stands for rows that name none
+    #[arg(long)]
+    pub producer: String,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Who decides [default: the database user]
     #[arg(long)]
     pub actor: Option<String>,

@@ -14,6 +14,7 @@ mod run;
 mod selftest;
 mod sources;
 mod status;
+mod trust;
 mod types;
 
 use crate::config::Config;
@@ -61,6 +62,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
         Command::Dlq(command) => dlq::run(&config, command).await,
+        Command::Trust(command) => trust::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,
         Command::Retire { before } => certificates::retire(&config, &before).await,

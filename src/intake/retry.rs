@@ -54,6 +54,8 @@ async fn session(shared: &Shared) -> Result<()> {
     let mut stop = shared.stop.clone();
     loop {
         let begun = Instant::now();
+        // A batch that was mapped by the old list may capture a producer that is trusted by now.
+        store.promote_trusted(&shared.config.worker).await?;
         let next = store.next_retry().await?;
         let cost = begun.elapsed();
         if next.is_some_and(|wait| wait.is_zero()) {
@@ -70,6 +72,7 @@ async fn session(shared: &Shared) -> Result<()> {
 /// With `--once`: nobody will be there later, so every staged row gets its remaining chances now.
 pub async fn finish(shared: &Shared) -> Result<()> {
     let store = open(&shared.config, "gov-handoff retry").await?;
+    store.promote_trusted(&shared.config.worker).await?;
     let pass = Pass { shared, store: &store, all: true };
     while !shared.stopping() && pass.run().await? > 0 {}
     Ok(())

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step {
         version: 1,
         name: "substrate",
@@ -56,6 +56,12 @@ const STEPS: [Step; 7] = [
         name: "retry",
         up: include_str!("../../migrations/0007_retry.sql"),
         down: Some(include_str!("../../migrations/0007_retry.down.sql")),
+    },
+    Step {
+        version: 8,
+        name: "trust",
+        up: include_str!("../../migrations/0008_trust.sql"),
+        down: Some(include_str!("../../migrations/0008_trust.down.sql")),
     },
 ];
 

@@ -14,6 +14,7 @@ pub mod replication;
 pub mod retry;
 pub mod rows;
 pub mod status;
+pub mod trust;
 pub mod types;
 mod value;
 
