@@ -71,3 +71,6 @@ mod dead_letters;
 
 // Trust: unknown producers are captured, visible and without effect until an operator trusts them.
 mod trust;
+
+// Hostile input: every row is handed off or set aside with a reason, through either path.
+mod hostile_input;

@@ -14,6 +14,7 @@ pub mod identity;
 pub mod lease;
 pub mod lsn;
 pub mod mode;
+pub mod payload;
 pub mod pgoutput;
 pub mod repair;
 pub mod retry;

@@ -236,7 +236,8 @@ fn cursor_steps(items: &[Item]) -> Vec<CursorStep> {
         let step = &mut steps[at];
         step.seen += 1;
         step.signals += i64::try_from(item.handoffs.len()).unwrap_or(i64::MAX);
-        if let Some(seen) = &item.watermark {
+        // A row of the end of time would leave the watermark there, and no later row would move it.
+        if let Some(seen) = item.watermark.as_ref().filter(|w| w.at.is_none_or(|at| at.is_finite())) {
             watermark::advance(&mut step.watermark, seen.clone());
         }
     }
