@@ -3,9 +3,9 @@
 use crate::support::process::{Registry, done, run, until};
 use crate::support::{blocking, cluster, connect};
 
-/// Rows of megabytes are slow to refuse; one retry is as good as five.
+/// Rows of megabytes are slow to refuse; once is as good as five times.
 const QUICK: &str =
-    "update dot_config set value = case key when 'event.retry.max_attempts' then '2' else '10' end
+    "update dot_config set value = case key when 'event.retry.max_attempts' then '1' else '10' end
                       where key like 'event.retry.%'";
 const STAGED: &str = "select count(*) from event_pending where event_type_hint = 'governance.handoff.retry'";
 
