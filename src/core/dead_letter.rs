@@ -16,6 +16,8 @@ pub mod code {
     pub const VANISHED: &str = "source_row_vanished";
     /// The definition leaves it out by now.
     pub const EXCLUDED: &str = "excluded_by_definition";
+    /// Its address columns hold more than an address.
+    pub const OVERSIZED: &str = "oversized_address";
     /// It carries contents.
     pub const PAYLOAD: &str = "queue.payload_violation";
     /// It carries a vector.

@@ -15,6 +15,10 @@ use uuid::Uuid;
 /// Stands in for a producer or actor that the row does not name; the outbox asks for one.
 const UNKNOWN: &str = "unknown";
 
+/// More than this is no address. The database would refuse most of it anyway, for no index holds it, and take so long over
+/// it that the connection might be taken for dead, each time anew.
+const LARGEST_ROW: usize = 1 << 20;
+
 /// How a handoff is to be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i16)]
@@ -193,6 +197,13 @@ impl Source {
         if key.contains(NO_TEXT) {
             // It could not be told from another such key with certainty, nor read again by it.
             return refuse("malformed_key", "the key is no text in UTF-8".to_owned());
+        }
+        if row.size() > LARGEST_ROW {
+            let detail = format!(
+                "its address columns hold {} bytes, at most {LARGEST_ROW} are an address",
+                row.size()
+            );
+            return refuse(code::OVERSIZED, detail);
         }
         match row.values().find_map(violation) {
             Some(Violation::Key(name)) => {

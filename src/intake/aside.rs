@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 /// The constraints that keep contents out of the queue end so, in our shape of it.
 const NOT_DATA: &str = "_signal_not_data";
 
+const LARGEST_KEY: usize = 1 << 20;
+
 impl Delivery<'_> {
     /// Stages a row that was refused for the first time, or sets it aside if there is nothing to wait for. It commits by
     /// itself and before the reader moves, so a crash in between delivers the row again and finds it here.
@@ -77,7 +79,14 @@ impl Delivery<'_> {
             snapshot: &snapshot(source, &refusal.source_key, handoffs),
         };
         let new = self.store.put_dead_letter(self.lease, &letter).await?;
-        tracing::warn!(source = source.name(), code = refusal.code, detail = refusal.detail, "row set aside");
+        if new {
+            tracing::warn!(
+                source = source.name(),
+                code = refusal.code,
+                detail = refusal.detail,
+                "row set aside"
+            );
+        }
         Ok(i64::from(new))
     }
 }
@@ -101,6 +110,8 @@ pub fn refusal(source: &Source, key: &str, cause: &Error) -> Refusal {
 fn snapshot(source: &Source, key: &str, handoffs: &[Handoff]) -> Value {
     let kinds: Vec<_> = handoffs.iter().map(|h| h.rule.kind.as_str()).collect();
     let address = handoffs.first().map(|h| clip(&h.canonical_address));
+    // Whole, because a replay reads the row by it; but a key of megabytes is refused by any replay too.
+    let key = if key.len() > LARGEST_KEY { clip(key) } else { key.to_owned() };
     json!({ "source": source.name(), "source_key": key, "kinds": kinds, "canonical_address": address })
 }
 

@@ -106,22 +106,24 @@ impl Delivery<'_> {
         let mut ids = Vec::with_capacity(rows.len());
         let mut of_row = Vec::with_capacity(rows.len());
         for (source, row) in &rows {
-            let (own, refused) = match source.map(row) {
-                Mapped::Handoffs(handoffs) => (handoffs.iter().map(|h| h.id).collect::<Vec<_>>(), false),
-                Mapped::Excluded => (vec![], false),
-                Mapped::Refused(_) => (vec![], true),
+            let own: Vec<Uuid> = match source.map(row) {
+                Mapped::Handoffs(handoffs) => {
+                    handoffs.iter().for_each(|h| digest.add(h.id));
+                    handoffs.iter().map(|h| h.id).collect()
+                }
+                Mapped::Excluded => vec![],
+                // No signal has this identity, so only its letter accounts for it: a row is set aside once.
+                Mapped::Refused(refusal) => vec![refusal.subject],
             };
-            own.iter().for_each(|id| digest.add(*id));
             ids.extend_from_slice(&own);
-            of_row.push((own, refused));
+            of_row.push(own);
         }
         let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         if !unrecorded.is_empty() {
             unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
         }
         let seen = rows.len();
-        let lacking =
-            |(ids, refused): &(Vec<Uuid>, bool)| *refused || ids.iter().any(|id| unrecorded.contains(id));
+        let lacking = |ids: &Vec<Uuid>| ids.iter().any(|id| unrecorded.contains(id));
         let rows: Vec<_> =
             rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
         Ok(Missing { recorded: seen - rows.len(), rows, digest })
@@ -132,11 +134,11 @@ impl Delivery<'_> {
     async fn unaccounted(
         &self,
         rows: &[(Arc<Source>, Row)],
-        of_row: &[(Vec<Uuid>, bool)],
+        of_row: &[Vec<Uuid>],
         unrecorded: &HashSet<Uuid>,
     ) -> Result<HashSet<Uuid>> {
         let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
-        for ((source, row), (ids, _)) in rows.iter().zip(of_row) {
+        for ((source, row), ids) in rows.iter().zip(of_row) {
             for id in ids.iter().filter(|id| unrecorded.contains(*id)) {
                 let expected = Expected::new(source, source.key(row), *id);
                 by_source.entry(source.name()).or_default().push(expected);
