@@ -363,7 +363,9 @@ select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count,
  where source_system = 'gov-handoff';
 
 create view public.v_governance_summary as
-select (select count(*) from public.event_pending where event_domain = 'governance' and processed_at is null) as waiting,
+select (select count(*) from public.event_pending where event_domain = 'governance' and processed_at is null
+           and event_type_hint is distinct from 'governance.handoff.retry') as waiting,
+       (select count(*) from public.v_governance_retry) as retrying,
        (select count(*) from public.v_governance_dead_letter_open) as dead_letters,
        (select count(*) from public.gov_candidate_group where dirty) as dirty_groups,
        (select count(*) from public.v_governance_finding where resolved_at is null) as open_findings;

@@ -8,7 +8,8 @@
 --   gov_handoff_owner     owns the gates; nobody logs in as it, nobody is a member of it          made by `migrate`
 --   gov_handoff_worker    EXECUTE on the daemon's gates, SELECT on our own state and, by this
 --                         file, on the address columns of the sources; writes no table            made by `migrate`
---   gov_handoff_operator  types, sources, dead letters, trust, retention: by gates, too           made by `migrate`
+--   gov_handoff_operator  types, sources, dead letters, trust, retention: by gates, too; reads the
+--                         same columns of the sources, to replay dead letters                     made by `migrate`
 --   gov_handoff_observer  the views, for dashboards: `status`, `findings`, `certificates`         made by `migrate`
 --   gov_handoff_reader    REPLICATION and nothing else: reads the slot                            made here
 --
@@ -40,14 +41,14 @@ $$;
 begin;
 
 grant select (id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref)
-    on public.birth_registry to gov_handoff_worker;
+    on public.birth_registry to gov_handoff_worker, gov_handoff_operator;
 grant select (id, entity_type, entity_code, action, "timestamp", source_system, actor_ref)
-    on public.registry_changelog to gov_handoff_worker;
+    on public.registry_changelog to gov_handoff_worker, gov_handoff_operator;
 grant select (id, pivot_code, status, created_at, source_system, actor_ref)
-    on public.pivot_definitions to gov_handoff_worker;
+    on public.pivot_definitions to gov_handoff_worker, gov_handoff_operator;
 grant select (id, ruleset_code, version, scope, created_at, source_system, actor_ref)
-    on public.governance_ruleset to gov_handoff_worker;
+    on public.governance_ruleset to gov_handoff_worker, gov_handoff_operator;
 grant select (id, event_domain, event_type, event_stream, canonical_address, occurred_at, source_system, actor_ref)
-    on public.event_outbox to gov_handoff_worker;
+    on public.event_outbox to gov_handoff_worker, gov_handoff_operator;
 
 commit;

@@ -80,11 +80,13 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// SQLSTATE, where a server gave one.
     pub code: Option<String>,
+    /// The constraint that was violated, where the server named one.
+    pub constraint: Option<String>,
 }
 
 impl Error {
     pub fn new(kind: Kind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None, code: None }
+        Self { kind, context: context.into(), source: None, code: None, constraint: None }
     }
 
     pub fn config(context: impl Into<String>) -> Self {
@@ -101,6 +103,12 @@ impl Error {
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.kind.policy()
+    }
+
+    /// Whether it is about the row, and not about the server or us: refused by the database, or by a gate on purpose.
+    #[must_use]
+    pub fn is_poison(&self) -> bool {
+        matches!(self.kind, Kind::Data | Kind::Refused)
     }
 }
 
@@ -131,7 +139,13 @@ impl From<tokio_postgres::Error> for Error {
     fn from(e: tokio_postgres::Error) -> Self {
         let Some(db) = e.as_db_error() else {
             let kind = if e.is_closed() || is_io(&e) { Kind::Connection } else { Kind::Internal };
-            return Self { kind, context: chain(&e), source: Some(Box::new(e)), code: None };
+            return Self {
+                kind,
+                context: chain(&e),
+                source: Some(Box::new(e)),
+                code: None,
+                constraint: None,
+            };
         };
         let kind = classify(db.code());
         let context = match kind {
@@ -153,7 +167,8 @@ impl From<tokio_postgres::Error> for Error {
                 None => db.message().to_owned(),
             },
         };
-        Self { kind, context, code: Some(db.code().code().to_owned()), source: Some(Box::new(e)) }
+        let (code, constraint) = (Some(db.code().code().to_owned()), db.constraint().map(str::to_owned));
+        Self { kind, context, code, constraint, source: Some(Box::new(e)) }
     }
 }
 
@@ -171,7 +186,8 @@ pub fn classify(state: &SqlState) -> Kind {
         _ => match &code[..2.min(code.len())] {
             "08" => Kind::Connection,
             "28" => Kind::Authentication,
-            "22" | "23" => Kind::Data,
+            // Bad values and broken constraints; what triggers, foreign routines and views of others raise about a row.
+            "22" | "23" | "21" | "2F" | "38" | "39" | "44" | "P0" => Kind::Data,
             "25" | "40" | "53" | "55" | "57" | "58" => Kind::Transient,
             "42" => Kind::Catalogue,
             _ => Kind::Internal,
@@ -207,19 +223,37 @@ fn chain(e: &dyn std::error::Error) -> String {
 
 impl From<crate::core::rule::DefinitionError> for Error {
     fn from(e: crate::core::rule::DefinitionError) -> Self {
-        Self { kind: Kind::Config, context: e.to_string(), source: Some(Box::new(e)), code: None }
+        Self {
+            kind: Kind::Config,
+            context: e.to_string(),
+            source: Some(Box::new(e)),
+            code: None,
+            constraint: None,
+        }
     }
 }
 
 impl From<serde_json::Error> for Error {
     fn from(e: serde_json::Error) -> Self {
-        Self { kind: Kind::Internal, context: e.to_string(), source: Some(Box::new(e)), code: None }
+        Self {
+            kind: Kind::Internal,
+            context: e.to_string(),
+            source: Some(Box::new(e)),
+            code: None,
+            constraint: None,
+        }
     }
 }
 
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
-        Self { kind: Kind::Connection, context: e.to_string(), source: Some(Box::new(e)), code: None }
+        Self {
+            kind: Kind::Connection,
+            context: e.to_string(),
+            source: Some(Box::new(e)),
+            code: None,
+            constraint: None,
+        }
     }
 }
 
@@ -236,6 +270,7 @@ mod tests {
             ("23514", Policy::SetAside),
             ("22P02", Policy::SetAside),
             ("54000", Policy::SetAside),
+            ("P0001", Policy::SetAside),
             ("GH001", Policy::StandBy),
             ("28P01", Policy::Stop),
             ("42501", Policy::Stop),

@@ -89,3 +89,12 @@ mod roles;
 
 // Whoever looks on reads summaries: no status page ever scans a source, the outbox or the candidates.
 mod no_ui_scan;
+
+// Poison rows: staged, retried, dead-lettered, decided about; never lost, never in the way.
+mod dead_letters;
+
+// Trust: unknown producers are captured, visible and without effect until an operator trusts them.
+mod trust;
+
+// Hostile input: every row is handed off or set aside with a reason, through either path.
+mod hostile_input;

@@ -118,6 +118,12 @@ pub enum Command {
     },
     /// Hand off a stretch of a source again; what is recorded stays as it is
     Replay(ReplayCommand),
+    /// The rows that could not be handed off: see them, hand them off, or decide that they need not be
+    #[command(subcommand)]
+    Dlq(DlqCommand),
+    /// Whom each source believes; grant or revoke it
+    #[command(subcommand)]
+    Trust(TrustCommand),
     /// Compare source rows with recorded signals, and hand off what is missing
     ///
     /// Exit codes: 0 nothing was missing, 1 something was (and was repaired, unless --check), 2 could not tell.
@@ -264,6 +270,96 @@ pub struct ReplayCommand {
     /// Count what is missing, and record nothing
     #[arg(long)]
     pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum DlqCommand {
+    /// The open dead letters; with --all those that were decided about, too
+    List {
+        #[command(flatten)]
+        selection: DlqSelection,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Everything that is known of some dead letters
+    Show {
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read the rows again from their source and hand them off; those that are refused again stay open (exit code 1)
+    Replay(DlqDecision),
+    /// Decide that the rows need no handoff (needs --reason)
+    Discard(DlqDecision),
+    /// Decide that something else took the rows' place (needs --reason)
+    Supersede(DlqDecision),
+}
+
+#[derive(Args)]
+pub struct DlqSelection {
+    /// Of this source
+    #[arg(long)]
+    pub source: Option<String>,
+    /// With this reason code, such as refused_by_database
+    #[arg(long)]
+    pub code: Option<String>,
+    /// That failed at or after this time, such as 2026-11-16 or 2026-11-16T12:00:00Z
+    #[arg(long)]
+    pub since: Option<String>,
+    /// These, by id; may be given several times
+    #[arg(long = "id", value_name = "ID")]
+    pub ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Args)]
+pub struct DlqDecision {
+    #[command(flatten)]
+    pub selection: DlqSelection,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Why; it is kept with the letter
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Who decides [default: the database user]
+    #[arg(long)]
+    pub actor: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum TrustCommand {
+    /// Whom each source believes, and what waits of those it does not
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Trust a producer, and hand off what was captured of it
+    Grant(TrustChange),
+    /// Capture a producer's rows from now on instead of handing them off; what was handed off stays
+    Revoke(TrustChange),
+}
+
+#[derive(Args)]
+pub struct TrustChange {
+    #[arg(long)]
+    pub source: String,
+    /// As the source's rows name it; `unknown` stands for rows that name none
+    #[arg(long)]
+    pub producer: String,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Who decides [default: the database user]
+    #[arg(long)]
+    pub actor: Option<String>,
     #[arg(long)]
     pub json: bool,
 }

@@ -5,6 +5,7 @@ mod audit;
 mod certificates;
 mod config;
 pub mod demo;
+mod dlq;
 mod doctor;
 mod findings;
 mod migrate;
@@ -15,6 +16,7 @@ mod run;
 mod selftest;
 mod sources;
 mod status;
+mod trust;
 mod types;
 mod watch;
 
@@ -65,6 +67,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Watch { interval, once, json } => watch::run(&config, &interval, once, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
+        Command::Dlq(command) => dlq::run(&config, command).await,
+        Command::Trust(command) => trust::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,
         Command::Retire { before } => certificates::retire(&config, &before).await,

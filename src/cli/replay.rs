@@ -52,7 +52,7 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     if command.json {
         output::json(&json!({
             "source": source.name(), "rows": rows, "missing": missing, "dry_run": command.dry_run,
-            "emitted": outcome.emitted, "captured": outcome.captured, "refused": outcome.refused,
+            "emitted": outcome.emitted, "captured": outcome.captured, "staged": outcome.staged, "refused": outcome.refused,
         }))?;
     } else if command.dry_run {
         output::line(format_args!(
@@ -61,10 +61,10 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
             output::count(missing)
         ));
     } else {
-        let (e, c, r) =
-            (output::count(outcome.emitted), output::count(outcome.captured), output::count(outcome.refused));
+        let (e, c) = (output::count(outcome.emitted), output::count(outcome.captured));
+        let (s, r) = (output::count(outcome.staged), output::count(outcome.refused));
         output::line(format_args!(
-            "{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {r} set aside",
+            "{} rows read, {} handoffs were missing: {e} emitted, {c} captured, {s} to be retried, {r} set aside",
             output::count(rows),
             output::count(missing)
         ));

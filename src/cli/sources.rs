@@ -3,10 +3,12 @@
 use crate::cli::args::SourcesCommand;
 use crate::cli::output;
 use crate::config::Config;
+use crate::core::dead_letter::code;
 use crate::core::definition::{SourceDefinition, SourceFile};
 use crate::core::handoff::Source;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::store::catalogue::Strategy;
+use crate::store::findings::Finding;
 use crate::store::{Store, connect};
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,7 +42,7 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
                 output::line(format_args!("source {name} removed; its recorded handoffs stay"));
                 Ok(ExitCode::SUCCESS)
             } else {
-                Err(Error::new(crate::error::Kind::Refused, format!("no source {name} is registered")))
+                Err(Error::new(Kind::Refused, format!("no source {name} is registered")))
             }
         }
     }
@@ -101,11 +103,25 @@ async fn apply(
     // All are checked before the first is written: a bad file changes nothing.
     for definition in definitions {
         store.check_source(definition).await?;
+        if let Some((kind, problem)) = store.contents_in(definition).await? {
+            if !dry_run {
+                let key = format!("{kind}:definition:{}", definition.name);
+                let detail = serde_json::json!({ "source": definition.name, "problem": problem });
+                store.raise(&Finding { kind, key, severity: "high", detail }).await?;
+            }
+            return Err(Error::new(Kind::Refused, problem));
+        }
     }
     for definition in definitions {
         let outcome =
             if dry_run { "checked".to_owned() } else { store.put_source(&config.worker, definition).await? };
         output::line(format_args!("source {} {outcome}", definition.name));
+        if !dry_run {
+            for kind in [code::PAYLOAD, code::VECTOR] {
+                let key = format!("{kind}:definition:{}", definition.name);
+                store.resolve(&key, "the definition carries no contents").await?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,7 +129,12 @@ async fn apply(
 async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> Result<ExitCode> {
     let (mut rows, mut values, mut sound) = (Vec::new(), Vec::new(), true);
     for definition in definitions {
+        let contents = store.contents_in(definition).await?;
         let (state, how) = match store.check_source(definition).await {
+            Ok(_) if let Some((_, problem)) = contents => {
+                sound = false;
+                ("refused", problem)
+            }
             Ok(Strategy::Ranges { index }) => ("ok", format!("by the index on {index} with open id ranges")),
             Ok(Strategy::Frontier { why }) => ("ok", format!("by the transaction frontier ({why})")),
             Err(e) => {

@@ -66,8 +66,9 @@ fn show(status: &Status) {
         output::line(format_args!("frontier  held back by {holder}"));
     }
     output::line(format_args!(
-        "waiting   {} captured, {} dead letters, {} dirty groups, {} open findings",
+        "waiting   {} captured, {} to be retried, {} dead letters, {} dirty groups, {} open findings",
         output::count(status.captured_waiting),
+        output::count(status.retrying),
         output::count(status.dead_letters),
         output::count(status.dirty_groups),
         status.open_findings

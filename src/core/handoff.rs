@@ -1,9 +1,11 @@
 //! The one function from a source row to its handoffs, the same for every path.
 
+use crate::core::dead_letter::code;
 use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition};
 use crate::core::group::GroupKey;
 use crate::core::identity::Identity;
-use crate::core::row::Row;
+use crate::core::payload::{Violation, violation};
+use crate::core::row::{NO_TEXT, Row};
 use crate::core::rule::{Columns, DefinitionError, KIND_PREFIX, Rule, RuleFace, Template, Test};
 use crate::core::time::{PgInstant, Zone, parse_timestamp, parse_timestamptz};
 use crate::core::watermark::{Key, Watermark};
@@ -12,6 +14,10 @@ use uuid::Uuid;
 
 /// Stands in for a producer or actor that the row does not name; the outbox asks for one.
 const UNKNOWN: &str = "unknown";
+
+/// More than this is no address. The database would refuse most of it anyway, for no index holds it, and take so long over
+/// it that the connection might be taken for dead, each time anew.
+const LARGEST_ROW: usize = 1 << 20;
 
 /// How a handoff is to be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +193,24 @@ impl Source {
         };
         if Key::parse(self.id_type(), key).is_none() {
             return refuse("malformed_key", format!("the key is no {}", self.id_type().sql_name()));
+        }
+        if key.contains(NO_TEXT) {
+            // It could not be told from another such key with certainty, nor read again by it.
+            return refuse("malformed_key", "the key is no text in UTF-8".to_owned());
+        }
+        if row.size() > LARGEST_ROW {
+            let detail = format!(
+                "its address columns hold {} bytes, at most {LARGEST_ROW} are an address",
+                row.size()
+            );
+            return refuse(code::OVERSIZED, detail);
+        }
+        match row.values().find_map(violation) {
+            Some(Violation::Key(name)) => {
+                return refuse(code::PAYLOAD, format!("a value carries contents under the key {name}"));
+            }
+            Some(Violation::Vector) => return refuse(code::VECTOR, "a value carries a vector".to_owned()),
+            None => {}
         }
         let occurred_at = match self.occurred_at(row) {
             Ok(at) => at,

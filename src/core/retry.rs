@@ -25,6 +25,9 @@ pub enum Decision {
 }
 
 impl RetryPolicy {
+    /// What holds where `dot_config` says nothing, or nothing that can be used.
+    pub const DEFAULT: Self = Self { max_attempts: 5, base_ms: 200, cap_ms: 30_000 };
+
     /// Decides after the failure number `attempts` (the first is 1). `jitter` is drawn from 0 to 1; whatever
     /// lies outside, NaN included, is brought inside rather than trusted.
     pub fn next_attempt(&self, attempts: u32, jitter: f64) -> Decision {

@@ -19,11 +19,34 @@ impl Row {
         self.0.get(column).and_then(Option::as_deref)
     }
 
+    /// The values that are there.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flatten().map(String::as_str)
+    }
+
     /// Bytes held, for batches that are bounded by memory as well as by count.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.iter().flatten().map(String::len).sum::<usize>() + self.0.len() * size_of::<Option<String>>()
     }
+}
+
+/// Stands for a byte that is no UTF-8, followed by the byte in hex.
+pub const NO_TEXT: char = '\u{FFFD}';
+
+/// Text that need not be UTF-8: a SQL_ASCII database hands out whatever bytes it was given. Each stray byte is spelt out, so
+/// that two values that differ stay different.
+#[must_use]
+pub fn text_of(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            out.push(NO_TEXT);
+            out.push_str(&format!("{byte:02x}"));
+        }
+    }
+    out
 }
 
 /// Prints sizes only: a row's values have no place in logs, and `{:?}` is how they get there.
@@ -41,6 +64,13 @@ mod tests {
     fn debugging_a_row_shows_no_value() {
         let row = Row::new(vec![Some("secret".to_owned()), None]);
         assert_eq!(format!("{row:?}"), "[Some(6), None]");
+    }
+
+    #[test]
+    fn stray_bytes_stay_different() {
+        assert_eq!(text_of("tiếng".as_bytes()), "tiếng");
+        assert_eq!(text_of(b"a\xffb\xc3"), "a\u{FFFD}ffb\u{FFFD}c3");
+        assert_ne!(text_of(b"\xff"), text_of(b"\xfe"));
     }
 
     #[test]

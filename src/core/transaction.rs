@@ -5,7 +5,7 @@
 
 use crate::core::handoff::Source;
 use crate::core::pgoutput::{Change, Datum, Relation, Tuple};
-use crate::core::row::Row;
+use crate::core::row::{Row, text_of};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thiserror::Error;
@@ -151,7 +151,7 @@ impl Relations {
         let value = |&place: &usize| match tuple.0.get(place) {
             Some(Datum::Null) => Ok(None),
             // Text of another encoding cannot arrive from a UTF-8 session; from a SQL_ASCII database it can.
-            Some(Datum::Text(bytes)) => Ok(Some(String::from_utf8_lossy(bytes).into_owned())),
+            Some(Datum::Text(bytes)) => Ok(Some(text_of(bytes))),
             Some(Datum::Unchanged | Datum::Binary(_)) | None => Err(Surprise::NotText(binding.table.clone())),
         };
         let values = binding.places.iter().map(value).collect::<Result<_, _>>()?;

@@ -2,20 +2,21 @@
 
 use crate::core::certificate::Digest;
 use crate::core::coalesce::{Batch, coalesce};
-use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
+use crate::core::handoff::{Handoff, Mapped, Source};
 use crate::core::row::Row;
 use crate::core::watermark::{self, Watermark};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::intake::failpoint;
 use crate::store::Store;
 use crate::store::apply::{Advance, CursorStep};
 use crate::store::lease::Lease;
 use crate::store::proof::Expected;
-use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// Refused at the first attempt, which is also the last.
+const FIRST: u32 = 1;
 const UNIQUE_VIOLATION: &str = "23505";
 
 /// What a delivery came to.
@@ -24,6 +25,9 @@ pub struct Outcome {
     pub seen: usize,
     pub emitted: i64,
     pub captured: i64,
+    /// Staged for a retry.
+    pub staged: i64,
+    /// Dead-lettered.
     pub refused: i64,
 }
 
@@ -32,6 +36,7 @@ impl std::ops::AddAssign for Outcome {
         self.seen += other.seen;
         self.emitted += other.emitted;
         self.captured += other.captured;
+        self.staged += other.staged;
         self.refused += other.refused;
     }
 }
@@ -56,11 +61,11 @@ impl MappedRow {
 }
 
 /// One mapped row, whole: a row is handed off or set aside with all its signals.
-struct Item {
-    source: Arc<Source>,
-    key: String,
-    watermark: Option<Watermark>,
-    handoffs: Vec<Handoff>,
+pub(super) struct Item {
+    pub source: Arc<Source>,
+    pub key: String,
+    pub watermark: Option<Watermark>,
+    pub handoffs: Vec<Handoff>,
 }
 
 /// What a look behind the stream found.
@@ -101,14 +106,20 @@ impl Delivery<'_> {
                 // own audit rows would otherwise call for the next audit row.
                 Mapped::Excluded => {}
                 Mapped::Handoffs(handoffs) => items.push(Item { source, key, watermark, handoffs }),
-                Mapped::Refused(refusal) => outcome.refused += self.set_aside(&source, &refusal, &[]).await?,
+                // A contract violation: trying it again would not change it.
+                Mapped::Refused(refusal) => {
+                    outcome.refused += self.set_aside(&source, &refusal, &[], FIRST).await?
+                }
             }
         }
         match self.apply(&items, advance).await {
-            Err(e) if e.kind == Kind::Data => {
-                outcome += self.bisect(items, e).await?;
+            Err(e) if e.is_poison() => {
+                let (applied, steps) = self.bisect(items, e).await?;
+                outcome += applied;
                 failpoint("after_bisect");
-                self.store.apply(self.lease, self.captured_by, &Batch::default(), &[], advance).await?;
+                // Every row is recorded, staged or set aside by now, so the reader may move past all of them. A poison row
+                // holds back neither the slot nor the watermark.
+                self.store.apply(self.lease, self.captured_by, &Batch::default(), &steps, advance).await?;
             }
             applied => outcome += applied?,
         }
@@ -122,40 +133,41 @@ impl Delivery<'_> {
         let mut ids = Vec::with_capacity(rows.len());
         let mut of_row = Vec::with_capacity(rows.len());
         for (source, row) in &rows {
-            let (own, refused) = match source.map(row) {
-                Mapped::Handoffs(handoffs) => (handoffs.iter().map(|h| h.id).collect::<Vec<_>>(), false),
-                Mapped::Excluded => (vec![], false),
-                Mapped::Refused(_) => (vec![], true),
+            let own: Vec<Uuid> = match source.map(row) {
+                Mapped::Handoffs(handoffs) => {
+                    handoffs.iter().for_each(|h| digest.add(h.id));
+                    handoffs.iter().map(|h| h.id).collect()
+                }
+                Mapped::Excluded => vec![],
+                // No signal has this identity, so only its letter accounts for it: a row is set aside once.
+                Mapped::Refused(refusal) => vec![refusal.subject],
             };
-            own.iter().for_each(|id| digest.add(*id));
             ids.extend_from_slice(&own);
-            of_row.push((own, refused));
+            of_row.push(own);
         }
         let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         if !unrecorded.is_empty() {
             unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
         }
         let seen = rows.len();
-        let lacking =
-            |(ids, refused): &(Vec<Uuid>, bool)| *refused || ids.iter().any(|id| unrecorded.contains(id));
+        let lacking = |ids: &Vec<Uuid>| ids.iter().any(|id| unrecorded.contains(id));
         let rows: Vec<_> =
             rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
         Ok(Missing { recorded: seen - rows.len(), rows, digest })
     }
 
-    /// Those of `unrecorded` that retention did not take and no dead letter stands for: a full comparison would otherwise
-    /// emit what was retired. Asked only about what seems missing, so that it costs nothing where nothing is.
+    /// Those of `unrecorded` that are not staged, that retention did not take and no dead letter stands for: a full
+    /// comparison would otherwise emit what was retired. Asked only about what seems missing, so that it costs nothing where nothing is.
     async fn unaccounted(
         &self,
         rows: &[(Arc<Source>, Row)],
-        of_row: &[(Vec<Uuid>, bool)],
+        of_row: &[Vec<Uuid>],
         unrecorded: &HashSet<Uuid>,
     ) -> Result<HashSet<Uuid>> {
         let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
-        for ((source, row), (ids, _)) in rows.iter().zip(of_row) {
-            let number = source.watermark(row).and_then(|w| w.key.as_int());
+        for ((source, row), ids) in rows.iter().zip(of_row) {
             for id in ids.iter().filter(|id| unrecorded.contains(*id)) {
-                let expected = Expected { id: *id, key: source.key(row).to_owned(), number };
+                let expected = Expected::new(source, source.key(row), *id);
                 by_source.entry(source.name()).or_default().push(expected);
             }
         }
@@ -179,16 +191,28 @@ impl Delivery<'_> {
         Ok(outcome)
     }
 
-    async fn apply(&self, items: &[Item], advance: Advance<'_>) -> Result<Outcome> {
+    pub(super) async fn apply(&self, items: &[Item], advance: Advance<'_>) -> Result<Outcome> {
         let batch = coalesce(items.iter().flat_map(|item| &item.handoffs).collect());
         let applied =
             self.store.apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance).await?;
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
     }
 
-    /// Halves a refused batch until the poison rows stand alone. Each half commits by itself and moves nothing.
-    async fn bisect(&self, items: Vec<Item>, cause: Error) -> Result<Outcome> {
+    /// Records one row that was counted as seen when it was staged.
+    pub(super) async fn apply_again(&self, item: &Item) -> Result<()> {
+        let batch = coalesce(item.handoffs.iter().collect());
+        let mut steps = cursor_steps(std::slice::from_ref(item));
+        steps.iter_mut().for_each(|step| step.seen = 0);
+        self.store.apply(self.lease, self.captured_by, &batch, &steps, Advance::Nothing).await?;
+        Ok(())
+    }
+
+    /// Halves a refused batch until the poison rows stand alone. Each half commits by itself and moves nothing. Returns how
+    /// the cursors move past the poison rows.
+    async fn bisect(&self, items: Vec<Item>, cause: Error) -> Result<(Outcome, Vec<CursorStep>)> {
+        let policy = self.store.retry_policy().await?;
         let mut outcome = Outcome::default();
+        let mut poison = Vec::new();
         let mut stack = vec![(items, cause)];
         while let Some((mut items, cause)) = stack.pop() {
             if items.len() == 1 {
@@ -200,37 +224,21 @@ impl Delivery<'_> {
                     outcome += applied;
                     continue;
                 }
-                let item = &items[0];
-                let refusal = Refusal {
-                    subject: item.source.identity.subject(&item.key),
-                    source_key: item.key.clone(),
-                    code: "refused_by_database",
-                    detail: cause.to_string(),
-                };
-                outcome.refused += self.set_aside(&item.source, &refusal, &item.handoffs).await?;
+                outcome += self.stage(&items[0], &cause, policy).await?;
+                poison.append(&mut items);
                 continue;
             }
             let right = items.split_off(items.len() / 2);
             for half in [right, items].into_iter().filter(|h| !h.is_empty()) {
                 match self.apply(&half, Advance::Nothing).await {
                     Ok(applied) => outcome += applied,
-                    Err(e) if e.kind == Kind::Data => stack.push((half, e)),
+                    Err(e) if e.is_poison() => stack.push((half, e)),
                     Err(e) => return Err(e),
                 }
             }
         }
-        Ok(outcome)
-    }
-
-    async fn set_aside(&self, source: &Source, refusal: &Refusal, handoffs: &[Handoff]) -> Result<i64> {
-        let kinds: Vec<_> = handoffs.iter().map(|h| h.rule.kind.as_str()).collect();
-        let address = handoffs.first().map(|h| clip(&h.canonical_address));
-        let snapshot = json!({
-            "source": source.name(), "source_key": clip(&refusal.source_key), "kinds": kinds, "canonical_address": address,
-        });
-        let new = self.store.refuse(self.lease, source.name(), refusal, &snapshot, Advance::Nothing).await?;
-        tracing::warn!(source = source.name(), code = refusal.code, detail = refusal.detail, "row set aside");
-        Ok(i64::from(new))
+        poison.iter_mut().for_each(|item| item.handoffs.clear());
+        Ok((outcome, cursor_steps(&poison)))
     }
 }
 
@@ -257,14 +265,10 @@ fn cursor_steps(items: &[Item]) -> Vec<CursorStep> {
         let step = &mut steps[at];
         step.seen += 1;
         step.signals += i64::try_from(item.handoffs.len()).unwrap_or(i64::MAX);
-        if let Some(seen) = &item.watermark {
+        // A row of the end of time would leave the watermark there, and no later row would move it.
+        if let Some(seen) = item.watermark.as_ref().filter(|w| w.at.is_none_or(|at| at.is_finite())) {
             watermark::advance(&mut step.watermark, seen.clone());
         }
     }
     steps
-}
-
-/// An address may be of any length; what a person reads of it need not.
-fn clip(text: &str) -> String {
-    text.chars().take(300).collect()
 }

@@ -222,7 +222,7 @@ impl Session<'_> {
     /// How much a pass found; an error if the session cannot go on.
     async fn judge(&self, turn: &mut Turn, outcome: Result<Outcome>) -> Result<i64> {
         match outcome {
-            Ok(outcome) => Ok(outcome.emitted + outcome.captured + outcome.refused),
+            Ok(outcome) => Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused),
             // The read took longer than it may: ask for less.
             Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
                 self.shared.note_read(self.shared.config.read_timeout);

@@ -1,9 +1,10 @@
 //! The daemon: takes the lease, runs the lanes, follows the mode, drains and resigns.
 //!
-//! Three tasks share one lease. The *stream* lane reads the slot and decides the mode; the *keyset* lane reads the tables,
-//! for latency while there is no stream and to reconcile while there is; the *keeper* renews the lease and says how we
-//! are. Each lane has its own connections and is started over, with backoff, from what is durable.
+//! Four tasks share one lease. The *stream* lane reads the slot and decides the mode; the *keyset* lane reads the tables,
+//! for latency while there is no stream and to reconcile while there is; the *retry* lane gives refused rows their further
+//! chances; the *keeper* renews the lease and says how we are. Each lane has its own connections and is started over, with backoff, from what is durable.
 
+mod aside;
 mod certify;
 mod chores;
 mod deliver;
@@ -11,12 +12,15 @@ mod flag;
 mod guard;
 mod keyset;
 mod lag;
+mod letters;
 mod pacer;
 mod pause;
+mod retry;
 mod standby;
 mod stream;
 
 pub use deliver::{Delivery, Outcome, signal_ids};
+pub use letters::{Decision, Outlook, outlook};
 pub use stream::prepare as prepare_replication;
 
 use crate::config::Config;
@@ -237,13 +241,14 @@ async fn run_lanes(shared: Arc<Shared>) -> Result<()> {
             stream::lane(&shared).await?;
             tracing::info!(lsn = %*shared.reached.borrow(), "what the slot held is through, comparing with the tables");
         }
-        return keyset::lane(&shared).await;
+        keyset::lane(&shared).await?;
+        return retry::finish(&shared).await;
     }
-    let keyset = keyset::lane(&shared);
+    let (keyset, retry) = (keyset::lane(&shared), retry::lane(&shared));
     if shared.config.intent == Intent::Poll {
-        return keyset.await;
+        return tokio::try_join!(keyset, retry).map(|_| ());
     }
-    tokio::try_join!(stream::lane(&shared), keyset).map(|_| ())
+    tokio::try_join!(stream::lane(&shared), keyset, retry).map(|_| ())
 }
 
 /// Gives the lease back, so that a standby need not wait for it to expire.

@@ -6,7 +6,7 @@
 use crate::core::coalesce::Batch;
 use crate::core::gap::{Range, Replacement};
 use crate::core::group::dims_json;
-use crate::core::handoff::{Handoff, Refusal};
+use crate::core::handoff::Handoff;
 use crate::core::lsn::Lsn;
 use crate::core::rule::RuleFace;
 use crate::core::watermark::{Key, Watermark};
@@ -116,40 +116,6 @@ impl Store {
         ];
         let row = self.one(include_str!("sql/apply.sql"), &params).await?;
         Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
-    }
-
-    /// Sets one row aside with its reason. True if it was not there before.
-    pub async fn refuse(
-        &self,
-        lease: &Lease,
-        source: &str,
-        refusal: &Refusal,
-        snapshot: &Value,
-        advance: Advance<'_>,
-    ) -> Result<bool> {
-        let x = Ranges::of(advance);
-        let (slot, lsn) = match advance {
-            Advance::Stream { slot, lsn } => (Some(slot), Some(to_pg(lsn))),
-            Advance::Nothing | Advance::Ranges { .. } => (None, None),
-        };
-        let params: [&(dyn ToSql + Sync); 15] = [
-            &lease.worker,
-            &lease.owner,
-            &lease.term,
-            &source,
-            &refusal.subject,
-            &refusal.source_key,
-            &refusal.code,
-            &refusal.detail,
-            snapshot,
-            &x.closed_lo,
-            &x.closed_hi,
-            &x.open_lo,
-            &x.open_hi,
-            &slot,
-            &lsn,
-        ];
-        Ok(self.one(include_str!("sql/refuse.sql"), &params).await?.try_get(0)?)
     }
 
     /// Those of `ids` that are neither in the outbox nor captured.

@@ -1,8 +1,13 @@
 //! What the catalogue says of a source: whether its definition fits the table, and how it will be read.
 
+use crate::core::dead_letter::code;
 use crate::core::definition::{OrderType, SourceDefinition};
+use crate::core::payload::{Violation, forbidden};
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::Store;
+
+/// The types of pgvector.
+const VECTORS: [&str; 3] = ["vector", "halfvec", "sparsevec"];
 
 /// How the poller will read a source.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -83,6 +88,30 @@ impl Store {
             }
         }
         self.strategy(source).await
+    }
+
+    /// Whether a definition would carry contents: the reason code and what is wrong, or nothing.
+    pub async fn contents_in(&self, source: &SourceDefinition) -> Result<Option<(&'static str, String)>> {
+        let rows = self.rows(include_str!("sql/columns.sql"), &[&source.schema, &source.table()]).await?;
+        for row in &rows {
+            let (name, sql_type): (String, String) = (row.try_get("attname")?, row.try_get("type")?);
+            if !source.columns.contains(&name) {
+                continue;
+            }
+            let code = match forbidden(&name) {
+                Some(Violation::Key(_)) => code::PAYLOAD,
+                Some(Violation::Vector) => code::VECTOR,
+                None if VECTORS.contains(&sql_type.as_str()) => code::VECTOR,
+                None if sql_type == "bytea" => code::PAYLOAD,
+                None => continue,
+            };
+            let problem = format!(
+                "{code}: source {}: column {name} ({sql_type}) holds contents, and a signal carries none; take it out of `columns`",
+                source.name
+            );
+            return Ok(Some((code, problem)));
+        }
+        Ok(None)
     }
 
     /// The choice is made from the indexes that exist.

@@ -62,14 +62,30 @@ async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, o
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(name);
     let failed = |e: tokio_postgres::Error| explain(e, target);
-    if target.tls == Tls::Disable || target.host().starts_with('/') {
+    let (client, wanted, any_bytes) = if target.tls == Tls::Disable || target.host().starts_with('/') {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
-        Ok((client, attend(connection)))
+        let any_bytes = takes_any_bytes(&connection);
+        (client, attend(connection), any_bytes)
     } else {
         let tls = MakeRustlsConnect::new(tls_config(target)?);
         let (client, connection) = config.connect(tls).await.map_err(failed)?;
-        Ok((client, attend(connection)))
+        let any_bytes = takes_any_bytes(&connection);
+        (client, attend(connection), any_bytes)
+    };
+    if any_bytes {
+        client.batch_execute(include_str!("sql/any_bytes.sql")).await.map_err(failed)?;
     }
+    Ok((client, wanted))
+}
+
+/// A SQL_ASCII database holds whatever bytes it was given, and refuses to send those that are no UTF-8 to a session that
+/// asks for UTF-8: one such row would stop its source. We take them as they are (`core::row::text_of`).
+fn takes_any_bytes<S, T>(connection: &Connection<S, T>) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    connection.parameter("server_encoding") == Some("SQL_ASCII")
 }
 
 /// Drives the connection. The driver keeps it open until every statement is answered, which on a dead one is never; so

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 9] = [
     Step {
         version: 1,
         name: "substrate",
@@ -50,6 +50,18 @@ const STEPS: [Step; 7] = [
         name: "selftest",
         up: include_str!("../../migrations/0006_selftest.sql"),
         down: Some(include_str!("../../migrations/0006_selftest.down.sql")),
+    },
+    Step {
+        version: 7,
+        name: "retry",
+        up: include_str!("../../migrations/0007_retry.sql"),
+        down: Some(include_str!("../../migrations/0007_retry.down.sql")),
+    },
+    Step {
+        version: 8,
+        name: "trust",
+        up: include_str!("../../migrations/0008_trust.sql"),
+        down: Some(include_str!("../../migrations/0008_trust.down.sql")),
     },
     Step {
         version: 9,

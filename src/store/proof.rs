@@ -1,8 +1,10 @@
 //! Certificates, audits and retention: what the proof of no loss is read from and written to.
 
 use crate::core::certificate::Certificate;
+use crate::core::dead_letter::{RETRY_KIND, letter_key};
 use crate::core::handoff::Source;
 use crate::core::time::PgInstant;
+use crate::core::watermark::Key;
 use crate::error::{Context, Result};
 use crate::store::lease::Lease;
 use crate::store::value::Instant;
@@ -16,16 +18,34 @@ use uuid::Uuid;
 pub struct Expected {
     pub id: Uuid,
     pub key: String,
-    pub number: Option<i64>,
+    number: Option<i64>,
+    staged: Uuid,
+    letter: String,
+}
+
+impl Expected {
+    /// One signal of the row with this key.
+    #[must_use]
+    pub fn new(source: &Source, key: &str, id: Uuid) -> Self {
+        Self {
+            id,
+            number: Key::parse(source.id_type(), key).and_then(|k| k.as_int()),
+            staged: source.identity.signal(key, RETRY_KIND),
+            letter: letter_key(source.name(), key),
+            key: key.to_owned(),
+        }
+    }
 }
 
 impl Store {
     /// Those of `expected` that are recorded nowhere at all.
     pub async fn unaccounted(&self, source: &str, expected: &[Expected]) -> Result<Vec<Uuid>> {
         let ids: Vec<_> = expected.iter().map(|e| e.id).collect();
-        let keys: Vec<_> = expected.iter().map(|e| e.key.as_str()).collect();
+        let letters: Vec<_> = expected.iter().map(|e| e.letter.as_str()).collect();
         let numbers: Vec<_> = expected.iter().map(|e| e.number).collect();
-        let rows = self.rows(include_str!("sql/unaccounted.sql"), &[&source, &ids, &keys, &numbers]).await?;
+        let staged: Vec<_> = expected.iter().map(|e| e.staged).collect();
+        let params: [&(dyn ToSql + Sync); 5] = [&source, &ids, &letters, &numbers, &staged];
+        let rows = self.rows(include_str!("sql/unaccounted.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

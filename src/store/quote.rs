@@ -49,10 +49,22 @@ fn test(test: &ColumnTest, prefix: &str) -> String {
     if test.not { format!("not {holds}") } else { holds }
 }
 
-/// Fills the `{name}` places of a statement.
+/// Fills the `{name}` places of a statement, in one pass: what is filled in may itself look like a place.
 #[must_use]
 pub fn fill(sql: &str, places: &[(&str, &str)]) -> String {
-    places.iter().fold(sql.to_owned(), |sql, (name, text)| sql.replace(&format!("{{{name}}}"), text))
+    let mut out = String::with_capacity(sql.len());
+    let mut rest = sql;
+    while let Some(open) = rest.find('{') {
+        out.push_str(&rest[..open]);
+        rest = &rest[open..];
+        let place = places
+            .iter()
+            .find(|(name, _)| rest[1..].strip_prefix(name).is_some_and(|after| after.starts_with('}')));
+        let (text, length) = place.map_or(("{", 1), |(name, text)| (*text, name.len() + 2));
+        out.push_str(text);
+        rest = &rest[length..];
+    }
+    out + rest
 }
 
 #[cfg(test)]
@@ -63,6 +75,15 @@ mod tests {
     fn hostile_names_stay_names() {
         assert_eq!(identifier("a\"; drop table x; --"), "\"a\"\"; drop table x; --\"");
         assert_eq!(literal("it's \\"), " E'it''s \\\\'");
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_place_is_a_name() {
+        let places = [("table", "\"{id}\""), ("id", "\"{table}\"")];
+        assert_eq!(
+            fill("select {id} from {table} where '{other}'", &places),
+            "select \"{table}\" from \"{id}\" where '{other}'"
+        );
     }
 
     #[test]

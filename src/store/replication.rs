@@ -50,6 +50,12 @@ impl Store {
                 "wal_level is {wal_level}, streaming needs logical: set wal_level = logical in postgresql.conf and restart the server"
             )));
         }
+        if row.try_get::<_, String>("encoding")? == "SQL_ASCII" {
+            // The transport always asks for UTF-8, and the server ends a stream at the first text that is none.
+            return Err(unavailable(
+                "the database's encoding is SQL_ASCII, whose text need not be UTF-8, and a stream would stop at the first that is not; poll, which takes any bytes",
+            ));
+        }
         if row.try_get("recovering")? {
             return Err(unavailable("the server is a standby; stream from the primary"));
         }

@@ -292,7 +292,7 @@ impl FrontierRead<'_> {
     }
 }
 
-fn text_row(row: &tokio_postgres::Row, skip: usize) -> Result<Row> {
+pub(super) fn text_row(row: &tokio_postgres::Row, skip: usize) -> Result<Row> {
     let text = |i| Ok(row.try_get::<_, Option<Text>>(i)?.map(|t| t.0));
     (skip..row.len()).map(text).collect::<Result<Vec<_>>>().map(Row::new)
 }

@@ -39,7 +39,7 @@ pub struct Text(pub String);
 
 impl<'a> FromSql<'a> for Text {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Failure> {
-        Ok(Self(String::from_utf8_lossy(raw).into_owned()))
+        Ok(Self(crate::core::row::text_of(raw)))
     }
 
     fn accepts(ty: &Type) -> bool {

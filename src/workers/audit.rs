@@ -332,13 +332,12 @@ impl Checker<'_> {
         let (mut expected, mut digest, mut fresh) = (Vec::new(), Digest::default(), HashSet::new());
         for (young, row) in &rows {
             if let Mapped::Handoffs(handoffs) = self.source.map(row) {
-                let number = self.source.watermark(row).and_then(|w| w.key.as_int());
                 for handoff in handoffs {
                     digest.add(handoff.id);
                     if *young {
                         fresh.insert(handoff.id);
                     }
-                    expected.push(Expected { id: handoff.id, key: handoff.source_key, number });
+                    expected.push(Expected::new(self.source, &handoff.source_key, handoff.id));
                 }
             }
         }

@@ -48,7 +48,8 @@ const RECORDED: &str = "
     select capture_payload ->> 'source', capture_payload ->> 'source_key',
            replace(event_type_hint, 'governance.handoff.', '')
       from event_pending
-     where event_domain = 'governance' and processed_at is null and capture_payload ? 'source_key'";
+     where event_domain = 'governance' and processed_at is null and capture_payload ? 'source_key'
+       and event_type_hint <> 'governance.handoff.retry'";
 
 /// A dead letter stands for all signals of its row.
 const DEAD: &str = "select 1 from iu_route_dead_letter d where d.idempotency_key = e.source || ':' || e.key";

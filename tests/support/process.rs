@@ -271,6 +271,7 @@ pub async fn verdict(client: &Client) -> Verdict {
         union all
         select substr(event_type_hint, 20), entity_table, capture_payload ->> 'source_key', entity_ref
           from event_pending where event_domain = 'governance' and processed_at is null
+           and event_type_hint <> 'governance.handoff.retry'
     ), dead as (
         select route_code as tbl, substr(idempotency_key, length(route_code) + 2) as key from iu_route_dead_letter
     )

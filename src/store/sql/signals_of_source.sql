@@ -7,7 +7,8 @@ select s.id, s.source_key
         select p.id, p.capture_payload ->> 'source_key', p.capture_payload ->> 'source'
           from public.event_pending p
          where p.id > $2 and p.id <= $3 and p.event_domain = 'governance' and p.entity_ref is not null
-           and p.processed_at is null) s
+           -- What is staged for a retry is no signal yet.
+           and p.processed_at is null and p.event_type_hint is distinct from 'governance.handoff.retry') s
  where s.source = $1
  order by s.id
  limit $4

@@ -1,10 +1,14 @@
--- Signals that are nowhere: not emitted, not captured, not dead-lettered, not removed by retention.
+-- Signals that are nowhere: not emitted, not captured, not staged for a retry, not dead-lettered, not removed by retention.
+-- A letter that was replayed stands for nothing any more: what it stood for is in the outbox, or missing.
 select u.id
-  from unnest($2::uuid[], $3::text[], $4::bigint[]) as u (id, key, number)
+  from unnest($2::uuid[], $3::text[], $4::bigint[], $5::uuid[]) as u (id, letter, number, staged)
  where not exists (select from public.event_outbox o where o.id = u.id)
    and not exists (select from public.event_pending p where p.id = u.id)
+   and not exists (select from public.event_pending p
+                    where p.id = u.staged and p.event_type_hint = 'governance.handoff.retry' and p.processed_at is null)
    and not exists (select from public.iu_route_dead_letter d
-                    where d.event_domain = 'governance' and d.idempotency_key = $1 || ':' || u.key)
+                    where d.event_domain = 'governance' and d.idempotency_key = u.letter
+                      and d.resolution is distinct from 'replayed')
    and not exists (select from public.gov_retired_signal r where r.id = u.id)
    and not exists (select from public.gov_retired_range r
                     where r.source_name = $1 and u.number between r.lo and r.hi)

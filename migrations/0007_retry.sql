@@ -1,0 +1,338 @@
+-- Second chances and last resorts: poison rows staged for a retry, dead letters, and what an operator does about them.
+--
+-- A row that the database refuses is staged in event_pending under an identity of its own (kind `governance.handoff.retry`),
+-- tried again when it is due, and moved to iu_route_dead_letter when its attempts are used up. It is in exactly one of the
+-- two until its signals are recorded or an operator has decided about it. Both tables may be live ones of an older shape:
+-- event_pending without process_after, iu_route_dead_letter without resolved_by. Then the jsonb beside carries the value.
+
+-- A whole number from dot_config. What is no number, or out of bounds, leaves a finding and the default stands.
+create function public.gov_config_number(p_key text, p_default bigint, p_min bigint, p_max bigint)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_text text;
+begin
+    select btrim(value) into v_text from dot_config where key = p_key;
+    if v_text is null or (v_text ~ '^[0-9]{1,15}$' and v_text::bigint between p_min and p_max) then
+        perform gov_finding_resolve('config_invalid:' || p_key, 'the value can be used');
+        return coalesce(v_text::bigint, p_default);
+    end if;
+    perform gov_finding_raise('config_invalid', 'config_invalid:' || p_key, 'warning',
+        jsonb_build_object('key', p_key, 'expected', format('a whole number from %s to %s', p_min, p_max),
+                           'in_force', p_default), true);
+    return p_default;
+end
+$$;
+
+-- Staging ----------------------------------------------------------------------------------------------------------
+
+create function public.gov_retry_schedule(p_id uuid, p_delay_ms bigint)
+returns void language plpgsql
+as $$
+declare
+    v_at timestamptz := clock_timestamp() + p_delay_ms * interval '1 millisecond';
+begin
+    if exists (select from pg_attribute where attrelid = 'public.event_pending'::regclass and attname = 'process_after'
+                  and not attisdropped) then
+        execute 'update public.event_pending set process_after = $1 where id = $2' using v_at, p_id;
+    else
+        update event_pending set capture_payload = capture_payload || jsonb_build_object('process_after', v_at)
+         where id = p_id;
+    end if;
+end
+$$;
+
+-- Stages a poison row. It commits before the reader moves past the row, and says nothing of the reader: a crash in between
+-- delivers the row again and finds it staged. A row that a dead letter already stands for is left to that.
+create function public.gov_handoff_stage(p_worker text, p_owner text, p_term bigint, p_table text, p_id uuid, p_ref uuid,
+    p_letter text, p_address text, p_actor text, p_error text, p_payload jsonb, p_delay_ms bigint)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_new boolean;
+begin
+    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+        capture_payload, error_count, last_error)
+    select p_id, 'governance', 'governance.handoff.retry', p_table, p_ref, p_address, p_actor, p_payload, 1,
+           left(p_error, 2000)
+     where not exists (select from iu_route_dead_letter d
+                        where d.event_domain = 'governance' and d.idempotency_key = p_letter
+                          and d.resolution is distinct from 'replayed')
+    on conflict (id) do nothing;
+    v_new := found;
+    if v_new then
+        perform gov_retry_schedule(p_id, p_delay_ms);
+    end if;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return v_new;
+end
+$$;
+
+-- Refused once more. The count is given, not added to, so that doing it again counts nothing twice.
+create function public.gov_retry_again(p_worker text, p_owner text, p_term bigint, p_id uuid, p_attempts int, p_error text,
+                                       p_delay_ms bigint)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update event_pending set error_count = greatest(error_count, p_attempts), last_error = left(p_error, 2000)
+     where id = p_id and event_type_hint = 'governance.handoff.retry';
+    perform gov_retry_schedule(p_id, p_delay_ms);
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+-- Takes a row whose signals are recorded out of the staging; only ever called after they are.
+create function public.gov_retry_done(p_worker text, p_owner text, p_term bigint, p_id uuid)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    delete from event_pending where id = p_id and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+create view public.v_governance_retry as
+select p.id, p.capture_payload ->> 'source' as source_name, p.capture_payload ->> 'source_key' as source_key,
+       p.error_count as attempts, p.last_error,
+       coalesce(to_jsonb(p) ->> 'process_after', p.capture_payload ->> 'process_after')::timestamptz as next_attempt_at
+  from public.event_pending p
+ where p.event_domain = 'governance' and p.event_type_hint = 'governance.handoff.retry' and p.processed_at is null;
+
+-- Dead letters -----------------------------------------------------------------------------------------------------
+
+-- Depth is a finding of its own that grows severe; below the limit again it is over.
+create function public.gov_dead_letter_watch()
+returns void language plpgsql
+as $$
+declare
+    v_limit bigint := gov_config_number('event.dlq.overflow', 100, 1, 1000000000);
+    v_depth bigint;
+begin
+    -- No further than it matters: counting all of them for each of them would be slow just when there are many.
+    select count(*) into v_depth
+      from (select from iu_route_dead_letter where event_domain = 'governance' and resolved_at is null
+             limit v_limit * 10) d;
+    if v_depth > v_limit then
+        perform gov_finding_raise('handoff_dlq_overflow', 'handoff_dlq_overflow',
+            case when v_depth >= v_limit * 10 then 'critical' else 'high' end,
+            jsonb_build_object('open', v_depth, 'limit', v_limit));
+    else
+        perform gov_finding_resolve('handoff_dlq_overflow', 'no more open dead letters than the limit');
+    end if;
+end
+$$;
+
+-- Sets a row aside for an operator, and takes it out of the staging in the same commit: it is never in neither. The letter
+-- belongs to the worker whose source it is, whoever found the row: an audit or a replay has no letters of its own.
+create function public.gov_dead_letter_put(p_worker text, p_owner text, p_term bigint, p_source text, p_staged uuid,
+    p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_worker text;
+    v_new boolean;
+begin
+    select coalesce(max(c.worker_name) filter (where c.worker_name = p_worker), min(c.worker_name), p_worker) into v_worker
+      from gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';
+    -- Handed off by an operator's replay once, and lost and refused since: the same letter is open again.
+    update iu_route_dead_letter
+       set resolved_at = null, resolution = null, failure_code = p_code, failure_detail = left(p_detail, 2000),
+           attempts = p_attempts, last_failed_at = clock_timestamp()
+     where worker_name = v_worker and event_domain = 'governance' and idempotency_key = p_letter and resolution = 'replayed';
+    v_new := found;
+    if not v_new then
+        insert into iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key,
+            failure_code, failure_detail, attempts, event_snapshot)
+        select v_worker, p_ref, 'governance', 'governance.handoff.refused', p_source, p_letter, p_code,
+               left(p_detail, 2000), p_attempts, p_snapshot
+         where not exists (select from iu_route_dead_letter d
+                            where d.worker_name = v_worker and d.idempotency_key = p_letter)
+        on conflict do nothing;
+        v_new := found;
+    end if;
+    if v_new then
+        update gov_worker_cursor set dead_lettered = dead_lettered + 1, updated_at = clock_timestamp()
+         where worker_name = v_worker and source_name = p_source;
+        perform gov_finding_raise('handoff_dlq', 'handoff_dlq:' || p_source, 'high',
+            jsonb_build_object('source', p_source, 'failure_code', p_code));
+        -- A producer that sends contents is an issue of its own, whatever becomes of the letter.
+        if p_code in ('queue.payload_violation', 'queue.nvsz_violation') then
+            perform gov_finding_raise(p_code, p_code || ':' || p_source, 'high',
+                jsonb_build_object('source', p_source, 'source_key', left(p_snapshot ->> 'source_key', 300)));
+        end if;
+        perform gov_dead_letter_watch();
+        perform gov_audit_write(p_owner, p_source, 'dead_letter');
+    end if;
+    delete from event_pending
+     where id = p_staged and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return v_new;
+end
+$$;
+-- Replaced by the above, which knows attempts and the staging.
+drop function public.gov_handoff_refuse(text, text, bigint, text, uuid, text, text, text, jsonb, bigint[], bigint[], bigint[],
+    bigint[], text, pg_lsn);
+
+-- What every decision about a letter leaves: state, who, why, an audit row, and no finding where nothing is open any more.
+create function public.gov_dead_letter_close(p_id uuid, p_resolution text, p_reason text, p_actor text)
+returns boolean language plpgsql
+as $$
+declare
+    v_actor text := coalesce(nullif(btrim(p_actor), ''), session_user);
+    v_source text;
+begin
+    update iu_route_dead_letter
+       set resolved_at = clock_timestamp(), resolution = p_resolution,
+           event_snapshot = coalesce(event_snapshot, '{}') || jsonb_build_object('resolution',
+               jsonb_build_object('by', v_actor, 'reason', p_reason, 'at', clock_timestamp()))
+     where id = p_id and event_domain = 'governance' and resolved_at is null
+    returning route_code into v_source;
+    if not found then
+        return false;
+    end if;
+    if exists (select from pg_attribute where attrelid = 'public.iu_route_dead_letter'::regclass and attname = 'resolved_by'
+                  and not attisdropped) then
+        execute 'update public.iu_route_dead_letter set resolved_by = $1 where id = $2' using v_actor, p_id;
+    end if;
+    if not exists (select from iu_route_dead_letter where event_domain = 'governance' and route_code = v_source
+                      and resolved_at is null) then
+        perform gov_finding_resolve('handoff_dlq:' || v_source, 'no open dead letters');
+        perform gov_finding_resolve('queue.payload_violation:' || v_source, 'no open dead letters');
+        perform gov_finding_resolve('queue.nvsz_violation:' || v_source, 'no open dead letters');
+    end if;
+    perform gov_dead_letter_watch();
+    perform gov_audit_write(v_actor, v_source, 'dead_letter_' || p_resolution);
+    return true;
+end
+$$;
+
+-- An operator's word that a letter needs no handoff (discarded) or that another took its place (superseded).
+create function public.gov_dead_letter_resolve(p_ids uuid[], p_resolution text, p_reason text, p_actor text)
+returns uuid[] language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_id uuid;
+    v_closed uuid[] := '{}';
+begin
+    if p_resolution not in ('discarded', 'superseded') then
+        raise exception 'a dead letter is discarded or superseded, not %', p_resolution using errcode = 'GH003';
+    end if;
+    if coalesce(btrim(p_reason), '') = '' then
+        raise exception 'a dead letter is not % without a reason', p_resolution using errcode = 'GH003',
+            hint = 'say why with --reason';
+    end if;
+    foreach v_id in array p_ids loop
+        if gov_dead_letter_close(v_id, p_resolution, p_reason, p_actor) then
+            v_closed := v_closed || v_id;
+        end if;
+    end loop;
+    return v_closed;
+end
+$$;
+
+-- Closes a letter as replayed, which is only true when its signals are recorded; so that is asked here, whoever says so.
+create function public.gov_dead_letter_replayed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[],
+                                                p_reason text, p_actor text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_closed boolean;
+begin
+    if cardinality(p_signals) = 0 or exists (
+        select from unnest(p_signals) as u (id)
+         where not exists (select from event_outbox o where o.id = u.id)
+           and not exists (select from event_pending p where p.id = u.id)) then
+        raise exception 'dead letter % is not replayed: its signals are not recorded', p_id using errcode = 'GH003';
+    end if;
+    v_closed := gov_dead_letter_close(p_id, 'replayed', p_reason, p_actor);
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return v_closed;
+end
+$$;
+
+-- A replay that was refused again: the letter stays open and says so.
+create function public.gov_dead_letter_failed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_code text, p_detail text)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update iu_route_dead_letter
+       set attempts = attempts + 1, last_failed_at = clock_timestamp(), failure_code = p_code,
+           failure_detail = left(p_detail, 2000)
+     where id = p_id and event_domain = 'governance' and resolved_at is null;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+-- The selftest's leftovers, staged rows included.
+create or replace function public.gov_selftest_clean()
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_worker constant text := 'gov_handoff_selftest';
+    v_sources constant text[] := array['gov_handoff_selftest_int', 'gov_handoff_selftest_uuid'];
+    v_captured bigint;
+begin
+    -- First, because it is the fence: a batch that is still on its way commits before this, or not at all.
+    delete from queue_heartbeat where executor_name = v_worker;
+    delete from event_pending
+     where event_domain = 'governance'
+       and event_type_hint in ('governance.handoff.selftest', 'governance.handoff.unmapped', 'governance.handoff.retry')
+       and capture_payload ->> 'source' = any (v_sources);
+    get diagnostics v_captured = row_count;
+    delete from iu_route_dead_letter where worker_name = v_worker;
+    delete from system_issues
+     where source_system = 'gov-handoff' and coalesce_key like '%gov\_handoff\_selftest%';
+    delete from gov_worker_gap where worker_name = v_worker;
+    delete from gov_worker_frontier where worker_name = v_worker;
+    delete from gov_worker_cursor where worker_name = v_worker;
+    delete from gov_stream_position where slot_name like 'gov\_handoff\_selftest%';
+    return v_captured;
+end
+$$;
+
+-- Privileges -------------------------------------------------------------------------------------------------------
+
+-- Gates of the worker, of the operator, and what only gates may call. An operator's replay hands off through the same gate
+-- as the daemon, under a lease of its own; the worker, for its part, decides about no letter.
+do $$
+declare
+    f record;
+begin
+    for f in
+        select p.oid::regprocedure as sig, p.proname
+          from pg_proc p
+         where p.pronamespace = 'public'::regnamespace
+           and p.proname in ('gov_config_number', 'gov_retry_schedule', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done',
+               'gov_dead_letter_watch', 'gov_dead_letter_put', 'gov_dead_letter_close', 'gov_dead_letter_resolve',
+               'gov_dead_letter_replayed', 'gov_dead_letter_failed')
+    loop
+        execute format('alter function %s owner to gov_handoff_owner', f.sig);
+        execute format('revoke all on function %s from public', f.sig);
+        if f.proname in ('gov_config_number', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done', 'gov_dead_letter_put') then
+            execute format('grant execute on function %s to gov_handoff_worker', f.sig);
+        elsif f.proname in ('gov_dead_letter_resolve', 'gov_dead_letter_replayed', 'gov_dead_letter_failed') then
+            execute format('grant execute on function %s to gov_handoff_operator', f.sig);
+        end if;
+    end loop;
+    for f in
+        select p.oid::regprocedure as sig from pg_proc p
+         where p.pronamespace = 'public'::regnamespace
+           and p.proname in ('gov_handoff_apply', 'gov_lease_claim', 'gov_lease_resign')
+    loop
+        execute format('grant execute on function %s to gov_handoff_operator', f.sig);
+    end loop;
+end
+$$;
+grant select on public.v_governance_retry to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+
+insert into public.dot_config (key, value)
+select 'event.dlq.overflow', '100' where not exists (select from public.dot_config where key = 'event.dlq.overflow');

@@ -1,0 +1,108 @@
+-- Whom a source believes. The list stands in the source's definition, so that a running daemon takes a change up as it
+-- takes up any other.
+
+-- Moves what was captured as untrusted, and whose producer is trusted by now, to the retry lane: there each row is read
+-- again and goes the way of every row, under the identities it was captured with, and only then dirties its groups. A row
+-- is captured or staged at every moment; all its signals move together.
+create function public.gov_trust_promote(p_worker text)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+    v_finding record;
+begin
+    with released as (
+        delete from event_pending p
+         using gov_worker_cursor c
+         where c.worker_name = p_worker and c.source_name = p.capture_payload ->> 'source'
+           and p.event_domain = 'governance' and p.last_error = 'untrusted_source' and p.processed_at is null
+           and coalesce(c.metadata #> '{trust,producers}' ? (p.capture_payload ->> 'source_system'), true)
+        returning p.*, c.metadata #>> '{id,type}' as id_type
+    )
+    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+        capture_payload, last_error)
+    select distinct on (r.entity_table, r.entity_ref)
+           gov_handoff_identity(r.capture_payload ->> 'source', r.id_type, r.capture_payload ->> 'source_key',
+                                'governance.handoff.retry'),
+           'governance', 'governance.handoff.retry', r.entity_table, r.entity_ref, left(r.canonical_address, 300),
+           left(r.actor_ref, 300),
+           jsonb_build_object('source', r.capture_payload ->> 'source', 'source_key', r.capture_payload ->> 'source_key',
+                              'canonical_address', left(r.canonical_address, 300)),
+           'captured before its producer was trusted'
+      from released r
+     order by r.entity_table, r.entity_ref
+    on conflict (id) do nothing;
+    get diagnostics v_n = row_count;
+
+    -- Nothing of such a producer waits any more. A batch that began under the old list may still capture something: it
+    -- raises the finding again, and that calls for the next promotion.
+    for v_finding in
+        select i.coalesce_key
+          from system_issues i
+          join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = i.detail ->> 'source'
+         where i.issue_kind = 'untrusted_source' and i.resolved_at is null
+           and coalesce(c.metadata #> '{trust,producers}' ? (i.detail ->> 'producer'), true)
+    loop
+        perform gov_finding_resolve(v_finding.coalesce_key, 'the producer is trusted');
+    end loop;
+    return v_n;
+end
+$$;
+
+-- Grants or revokes. Whatever the new list trusts is promoted in the same commit: no batch can be mapped by the new list
+-- while the captures of the old one still stand in its way.
+create function public.gov_trust_set(p_worker text, p_source text, p_producer text, p_trusted boolean, p_actor text)
+returns table (changed boolean, promoted bigint) language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_actor text := coalesce(nullif(btrim(p_actor), ''), session_user);
+    v_definition jsonb;
+    v_known jsonb;
+begin
+    perform pg_advisory_xact_lock(6748001, 3);
+    select metadata into v_definition from gov_worker_cursor
+     where worker_name = p_worker and source_name = p_source and metadata ? 'id' for update;
+    if v_definition is null then
+        raise exception 'no source % is registered', p_source using errcode = 'GH003',
+            hint = 'gov-handoff sources list shows the registered ones';
+    end if;
+    v_known := v_definition #> '{trust,producers}';
+    if v_known is null then
+        raise exception 'source % has no list of producers: whoever may write its table is trusted', p_source
+            using errcode = 'GH003', hint = 'give it a list, trust = { producers = [...] }, with gov-handoff sources apply';
+    end if;
+    changed := (v_known ? p_producer) <> p_trusted;
+    promoted := 0;
+    if changed then
+        v_known := case when p_trusted then v_known || to_jsonb(p_producer) else v_known - p_producer end;
+        update gov_worker_cursor
+           set metadata = jsonb_set(v_definition, '{trust,producers}', v_known), updated_at = clock_timestamp()
+         where worker_name = p_worker and source_name = p_source;
+        perform gov_audit_write(v_actor, p_source,
+            case when p_trusted then 'trust_granted:' else 'trust_revoked:' end || left(p_producer, 100));
+    end if;
+    if p_trusted then
+        promoted := gov_trust_promote(p_worker);
+    end if;
+    return next;
+end
+$$;
+
+do $$
+declare
+    f regprocedure;
+begin
+    foreach f in array array['public.gov_trust_promote(text)'::regprocedure,
+        'public.gov_trust_set(text,text,text,boolean,text)'::regprocedure] loop
+        execute format('alter function %s owner to gov_handoff_owner', f);
+        execute format('revoke all on function %s from public', f);
+        execute format('grant execute on function %s to gov_handoff_operator', f);
+    end loop;
+end
+$$;
+-- The daemon promotes what a batch captured while the list was changed under it; it grants nothing.
+grant execute on function public.gov_trust_promote(text) to gov_handoff_worker;
+-- A definition that would carry contents is refused by the operator's own tool, which leaves a finding.
+grant execute on function public.gov_finding_raise(text, text, text, jsonb, boolean) to gov_handoff_operator;

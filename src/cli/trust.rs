@@ -1,0 +1,94 @@
+//! `trust`: whom each source believes, and who decides about it.
+
+use crate::cli::args::{TrustChange, TrustCommand};
+use crate::cli::output;
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::store::trust::TrustPolicy;
+use crate::store::{Store, connect};
+use serde_json::json;
+use std::process::ExitCode;
+
+pub async fn run(config: &Config, command: TrustCommand) -> Result<ExitCode> {
+    let store = connect::open(&config.target, "gov-handoff trust").await?;
+    match command {
+        TrustCommand::List { json } => list(&store, config, json).await,
+        TrustCommand::Grant(change) => set(&store, config, &change, true).await,
+        TrustCommand::Revoke(change) => set(&store, config, &change, false).await,
+    }
+}
+
+async fn list(store: &Store, config: &Config, json: bool) -> Result<ExitCode> {
+    let policies = store.trust(&config.worker).await?;
+    if json {
+        output::json(&policies)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |p: &TrustPolicy| {
+        let trusted = p.producers.as_ref().map_or_else(
+            || "whoever may write the table".to_owned(),
+            |known| if known.is_empty() { "nobody".to_owned() } else { known.join(", ") },
+        );
+        let waiting: Vec<_> =
+            p.waiting.as_object().into_iter().flatten().map(|(name, n)| format!("{name} ({n})")).collect();
+        vec![p.source.clone(), trusted, waiting.join(", ")]
+    };
+    output::table(&["source", "trusts", "unknown, waiting"], &policies.iter().map(row).collect::<Vec<_>>());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<ExitCode> {
+    let (changed, promoted) = if change.dry_run {
+        preview(store, config, change, trusted).await?
+    } else {
+        let actor = change.actor.as_deref();
+        let done = store.set_trust(&config.worker, &change.source, &change.producer, trusted, actor).await?;
+        (done.changed, done.promoted)
+    };
+    let TrustChange { source, producer, .. } = change;
+    if change.json {
+        output::json(&json!({
+            "source": source, "producer": producer, "trusted": trusted, "changed": changed,
+            "promoted": promoted, "dry_run": change.dry_run,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let word = match (change.dry_run, changed, trusted) {
+        (_, false, true) => "was trusted already",
+        (_, false, false) => "was not trusted",
+        (true, true, true) => "would be trusted",
+        (true, true, false) => "would no longer be trusted",
+        (false, true, true) => "is trusted",
+        (false, true, false) => "is no longer trusted; its rows are captured from now on",
+    };
+    output::line(format_args!("source {source}: {producer} {word}"));
+    if promoted > 0 {
+        let n = output::count(promoted);
+        output::line(if change.dry_run {
+            format!("{n} captured handoffs would be promoted; nothing was changed")
+        } else {
+            format!("{n} captured rows are handed off by the daemon, or by the next `gov-handoff run --once`")
+        });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the gate would say and do.
+async fn preview(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<(bool, i64)> {
+    let policies = store.trust(&config.worker).await?;
+    let Some(policy) = policies.into_iter().find(|p| p.source == change.source) else {
+        return Err(Error::new(Kind::Refused, format!("no source {} is registered", change.source)));
+    };
+    let Some(known) = policy.producers else {
+        return Err(Error::new(
+            Kind::Refused,
+            format!(
+                "source {} has no list of producers: whoever may write its table is trusted",
+                change.source
+            ),
+        ));
+    };
+    let changed = known.contains(&change.producer) != trusted;
+    let waiting = policy.waiting.get(&change.producer).and_then(serde_json::Value::as_i64).unwrap_or(0);
+    Ok((changed, if trusted { waiting } else { 0 }))
+}

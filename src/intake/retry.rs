@@ -1,0 +1,192 @@
+//! The retry lane: gives poison rows their further chances, and makes dead letters of those that use them up.
+//!
+//! ```text
+//!   refused ─▶ staged ─┬─ recorded at last ─▶ out of the staging
+//!                ▲     ├─ refused again ────▶ staged for later (core::retry)
+//!                └─────┘ attempts used up ──▶ dead letter, out of the staging in the same commit
+//! ```
+//!
+//! The row itself is read again from its source, by its key: the staging holds its address and nothing else. A signal is
+//! recorded before its row leaves the staging, so a crash in between finds the row staged and its signal recorded, and
+//! only takes it out.
+
+use crate::core::dead_letter::code;
+use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
+use crate::core::retry::{Decision, RetryPolicy};
+use crate::core::row::Row;
+use crate::error::{Policy, Result};
+use crate::intake::aside::{jitter, refusal};
+use crate::intake::deliver::{Delivery, Item};
+use crate::intake::pause::Pause;
+use crate::intake::{Shared, failpoint, open};
+use crate::store::Store;
+use crate::store::retry::Staged;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// How often it is asked whether something is staged, and the share of the lane's time that asking may take at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_SHARE: u32 = 20;
+/// Rows read again per statement.
+const CHUNK: i64 = 100;
+
+/// Runs until told to stop; whatever fails is started over, and holds up nothing but retries.
+pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
+    let mut pause = Pause::up_to(shared.config.lease_ttl / 3);
+    loop {
+        match session(shared).await {
+            Ok(()) => return Ok(()),
+            Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            Err(e) => tracing::warn!(error = %e, "retry lane failed, starting over"),
+        }
+        let mut stop = shared.stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|s| *s) => return Ok(()),
+            () = tokio::time::sleep(pause.next()) => {}
+        }
+    }
+}
+
+async fn session(shared: &Shared) -> Result<()> {
+    let store = open(&shared.config, "gov-handoff retry").await?;
+    let mut stop = shared.stop.clone();
+    loop {
+        let begun = Instant::now();
+        // A batch that was mapped by the old list may capture a producer that is trusted by now.
+        store.promote_trusted(&shared.config.worker).await?;
+        let next = store.next_retry().await?;
+        let cost = begun.elapsed();
+        if next.is_some_and(|wait| wait.is_zero()) {
+            Pass { shared, store: &store, all: false }.run().await?;
+        }
+        let wait = LOOK_EVERY.min(next.filter(|wait| !wait.is_zero()).unwrap_or(LOOK_EVERY));
+        tokio::select! {
+            _ = stop.wait_for(|s| *s) => return Ok(()),
+            () = tokio::time::sleep(wait.max(cost * LOOK_SHARE)) => {}
+        }
+    }
+}
+
+/// With `--once`: nobody will be there later, so every staged row gets its remaining chances now.
+pub async fn finish(shared: &Shared) -> Result<()> {
+    let store = open(&shared.config, "gov-handoff retry").await?;
+    store.promote_trusted(&shared.config.worker).await?;
+    let pass = Pass { shared, store: &store, all: true };
+    while !shared.stopping() && pass.run().await? > 0 {}
+    Ok(())
+}
+
+/// One chance for every staged row, or for those that are due.
+struct Pass<'a> {
+    shared: &'a Shared,
+    store: &'a Store,
+    all: bool,
+}
+
+impl Pass<'_> {
+    /// How many rows had their chance. Each uses up an attempt or leaves the staging, so that passes come to an end.
+    async fn run(&self) -> Result<usize> {
+        let policy = self.store.retry_policy().await?;
+        let mut tried = 0;
+        for source in self.store.sources(&self.shared.config.worker).await? {
+            let mut after = Uuid::nil();
+            loop {
+                let staged = self.store.staged(source.name(), self.all, after, CHUNK).await?;
+                let Some(last) = staged.last() else { break };
+                after = last.id;
+                tried += staged.len();
+                let keys: Vec<_> = staged.iter().map(|s| s.key.clone()).collect();
+                let rows = self.store.rows_by_key(&source, &keys).await?;
+                let mut rows: HashMap<_, _> =
+                    rows.into_iter().map(|row| (source.key(&row).to_owned(), row)).collect();
+                for staged in &staged {
+                    if self.shared.stopping() {
+                        return Ok(0);
+                    }
+                    let row = rows.remove(&staged.key);
+                    self.give_a_chance(&source, staged, row, policy).await?;
+                }
+            }
+        }
+        Ok(tried)
+    }
+
+    async fn give_a_chance(
+        &self,
+        source: &Arc<Source>,
+        staged: &Staged,
+        row: Option<Row>,
+        policy: RetryPolicy,
+    ) -> Result<()> {
+        let lease = &self.shared.lease;
+        let delivery = Delivery { store: self.store, lease, captured_by: "retry" };
+        let attempts = staged.attempts.saturating_add(1);
+        let (refusal, handoffs) = match row.map(|row| (source.map(&row), row)) {
+            // Not at once: the stream may be ahead of what other sessions see of a commit.
+            None => (vanished(source, staged), vec![]),
+            Some((Mapped::Excluded, _)) => return self.store.retry_done(lease, staged.id).await,
+            Some((Mapped::Refused(refusal), _)) => (refusal, vec![]),
+            Some((Mapped::Handoffs(handoffs), row)) => {
+                let watermark = source.watermark(&row);
+                let item = Item { source: Arc::clone(source), key: staged.key.clone(), watermark, handoffs };
+                match self.record(&delivery, &item).await {
+                    Ok(()) => {
+                        failpoint("retry_after_apply");
+                        return self.store.retry_done(lease, staged.id).await;
+                    }
+                    Err(e) if e.is_poison() => (refusal(source, &staged.key, &e), item.handoffs),
+                    Err(e) => return Err(e),
+                }
+            }
+        };
+        self.decide(&delivery, source, staged.id, attempts, &refusal, &handoffs, policy).await
+    }
+
+    /// Records the row's signals, unless another path has meanwhile. It was counted as seen when it was staged.
+    async fn record(&self, delivery: &Delivery<'_>, item: &Item) -> Result<()> {
+        let ids: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
+        if self.store.unrecorded(&ids).await?.is_empty() {
+            return Ok(());
+        }
+        delivery.apply_again(item).await
+    }
+
+    #[allow(clippy::too_many_arguments)] // One decision, and all it is about.
+    async fn decide(
+        &self,
+        delivery: &Delivery<'_>,
+        source: &Source,
+        id: Uuid,
+        attempts: u32,
+        refusal: &Refusal,
+        handoffs: &[Handoff],
+        policy: RetryPolicy,
+    ) -> Result<()> {
+        let may_change = [code::REFUSED, code::VANISHED].contains(&refusal.code);
+        match policy.next_attempt(attempts, jitter()) {
+            Decision::RetryAfter(delay) if may_change => {
+                self.store.retry_again(&self.shared.lease, id, attempts, &refusal.detail, delay).await
+            }
+            _ => {
+                failpoint("retry_before_letter");
+                delivery.set_aside(source, refusal, handoffs, attempts).await?;
+                failpoint("retry_after_letter");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn vanished(source: &Source, staged: &Staged) -> Refusal {
+    let before = staged.last_error.strip_prefix(VANISHED).unwrap_or(&staged.last_error);
+    Refusal {
+        subject: source.identity.subject(&staged.key),
+        source_key: staged.key.clone(),
+        code: code::VANISHED,
+        detail: format!("{VANISHED}{before}"),
+    }
+}
+
+const VANISHED: &str = "the row is no longer in its source; before that: ";

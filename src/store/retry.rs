@@ -1,0 +1,143 @@
+//! Poison rows staged for a retry, and the policy they are retried by.
+
+use crate::core::handoff::Source;
+use crate::core::retry::RetryPolicy;
+use crate::core::row::Row;
+use crate::error::{Context, Result};
+use crate::store::lease::Lease;
+use crate::store::rows::text_row;
+use crate::store::{Store, quote};
+use serde_json::Value;
+use std::time::Duration;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+/// A poison row on its way into the staging. Address fields only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staging<'a> {
+    pub table: &'a str,
+    pub id: Uuid,
+    pub subject: Uuid,
+    pub letter: &'a str,
+    pub address: &'a str,
+    pub actor: &'a str,
+    /// Why the database refused it, without a value of the row.
+    pub error: &'a str,
+    pub payload: &'a Value,
+    pub delay: Duration,
+}
+
+/// A staged row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staged {
+    pub id: Uuid,
+    pub key: String,
+    /// How often it was refused so far.
+    pub attempts: u32,
+    pub last_error: String,
+}
+
+impl Store {
+    /// The policy of `dot_config`; what cannot be used of it leaves a finding.
+    pub async fn retry_policy(&self) -> Result<RetryPolicy> {
+        let d = RetryPolicy::DEFAULT;
+        let number = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let params: [&(dyn ToSql + Sync); 3] =
+            [&i64::from(d.max_attempts), &number(d.base_ms), &number(d.cap_ms)];
+        let row = self.one(include_str!("sql/retry_policy.sql"), &params).await.context("retry policy")?;
+        let read = |i| Ok::<u64, crate::error::Error>(row.try_get::<_, i64>(i)?.try_into().unwrap_or(0));
+        Ok(RetryPolicy {
+            max_attempts: read(0)?.try_into().unwrap_or(u32::MAX),
+            base_ms: read(1)?,
+            cap_ms: read(2)?,
+        })
+    }
+
+    /// Stages a row. True if it was not staged, and no dead letter stood for it, before.
+    pub async fn stage(&self, lease: &Lease, row: &Staging<'_>) -> Result<bool> {
+        let delay = millis(row.delay);
+        let params: [&(dyn ToSql + Sync); 12] = [
+            &lease.worker,
+            &lease.owner,
+            &lease.term,
+            &row.table,
+            &row.id,
+            &row.subject,
+            &row.letter,
+            &row.address,
+            &row.actor,
+            &row.error,
+            row.payload,
+            &delay,
+        ];
+        Ok(self.one(include_str!("sql/stage.sql"), &params).await?.try_get(0)?)
+    }
+
+    /// The staged rows of a source after `after`, in the order of their identities; all of them, or those that are due.
+    pub async fn staged(&self, source: &str, all: bool, after: Uuid, limit: i64) -> Result<Vec<Staged>> {
+        let rows = self
+            .rows(include_str!("sql/staged.sql"), &[&source, &all, &after, &limit])
+            .await
+            .context("reading what is staged")?;
+        rows.iter()
+            .map(|row| {
+                Ok(Staged {
+                    id: row.try_get(0)?,
+                    key: row.try_get(1)?,
+                    attempts: row.try_get::<_, i32>(2)?.try_into().unwrap_or(0),
+                    last_error: row.try_get::<_, Option<String>>(3)?.unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+
+    /// How long until the next staged row is due; `None` when nothing is staged.
+    pub async fn next_retry(&self) -> Result<Option<Duration>> {
+        let row = self.one(include_str!("sql/staged_next.sql"), &[]).await?;
+        let ms: Option<i64> = row.try_get(0)?;
+        Ok(ms.map(|ms| Duration::from_millis(ms.try_into().unwrap_or(0))))
+    }
+
+    /// Refused for the `attempts`th time; tried again after `delay`.
+    pub async fn retry_again(
+        &self,
+        lease: &Lease,
+        id: Uuid,
+        attempts: u32,
+        error: &str,
+        delay: Duration,
+    ) -> Result<()> {
+        let (attempts, delay) = (i32::try_from(attempts).unwrap_or(i32::MAX), millis(delay));
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&lease.worker, &lease.owner, &lease.term, &id, &attempts, &error, &delay];
+        self.one(include_str!("sql/retry_again.sql"), &params).await?;
+        Ok(())
+    }
+
+    /// Takes a row out of the staging; its signals are recorded.
+    pub async fn retry_done(&self, lease: &Lease, id: Uuid) -> Result<()> {
+        let params: [&(dyn ToSql + Sync); 4] = [&lease.worker, &lease.owner, &lease.term, &id];
+        self.one(include_str!("sql/retry_done.sql"), &params).await?;
+        Ok(())
+    }
+
+    /// Reads the rows with these keys again, as every path reads rows.
+    pub async fn rows_by_key(&self, source: &Source, keys: &[String]) -> Result<Vec<Row>> {
+        let definition = &source.definition;
+        let sql = quote::fill(
+            include_str!("sql/read_keys.sql"),
+            &[
+                ("columns", &quote::text_columns(definition)),
+                ("table", &quote::table(definition)),
+                ("id", &quote::identifier(&definition.id.column)),
+                ("id_type", definition.id.id_type.sql_name()),
+            ],
+        );
+        let rows = self.rows(&sql, &[&keys]).await.context(format!("reading {}", source.name()))?;
+        rows.iter().map(|row| text_row(row, 0)).collect()
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    duration.as_millis().try_into().unwrap_or(i64::MAX)
+}

@@ -1,0 +1,3 @@
+select {columns}
+  from {table} t
+ where t.{id} = any ($1::text[]::{id_type}[])

@@ -1,0 +1,6 @@
+-- Whether something was captured as untrusted whose producer is trusted by now. Asked of the findings, which are few.
+select exists (
+    select from public.system_issues i
+      join public.gov_worker_cursor c on c.worker_name = $1 and c.source_name = i.detail ->> 'source'
+     where i.issue_kind = 'untrusted_source' and i.resolved_at is null
+       and coalesce(c.metadata #> '{trust,producers}' ? (i.detail ->> 'producer'), true))

@@ -1,0 +1,1 @@
+select public.gov_trust_promote($1)

@@ -1,0 +1,66 @@
+//! Whom each source believes.
+
+use crate::error::{Context, Result};
+use crate::store::Store;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::ToSql;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrustPolicy {
+    pub source: String,
+    /// The known producers; `None`: whoever may write the table is trusted.
+    pub producers: Option<Vec<String>>,
+    /// Captured handoffs that wait, by unknown producer.
+    pub waiting: Value,
+}
+
+/// What a grant or a revocation came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    pub changed: bool,
+    /// Rows that were captured as untrusted and are handed off now.
+    pub promoted: i64,
+}
+
+impl Store {
+    pub async fn trust(&self, worker: &str) -> Result<Vec<TrustPolicy>> {
+        let rows = self
+            .rows(include_str!("sql/trust_list.sql"), &[&worker])
+            .await
+            .context("reading whom the sources trust")?;
+        rows.iter()
+            .map(|row| {
+                let producers: Option<Value> = row.try_get("producers")?;
+                Ok(TrustPolicy {
+                    source: row.try_get("source_name")?,
+                    producers: producers.map(serde_json::from_value).transpose()?,
+                    waiting: row.try_get("waiting")?,
+                })
+            })
+            .collect()
+    }
+
+    pub async fn set_trust(
+        &self,
+        worker: &str,
+        source: &str,
+        producer: &str,
+        trusted: bool,
+        actor: Option<&str>,
+    ) -> Result<Change> {
+        let params: [&(dyn ToSql + Sync); 5] = [&worker, &source, &producer, &trusted, &actor];
+        let row = self.one(include_str!("sql/trust_set.sql"), &params).await?;
+        Ok(Change { changed: row.try_get(0)?, promoted: row.try_get(1)? })
+    }
+
+    /// Promotes what was captured as untrusted while its producer became trusted; how many rows that were.
+    pub async fn promote_trusted(&self, worker: &str) -> Result<i64> {
+        let promotable: bool =
+            self.one(include_str!("sql/trust_promotable.sql"), &[&worker]).await?.try_get(0)?;
+        if !promotable {
+            return Ok(0);
+        }
+        Ok(self.one(include_str!("sql/trust_promote.sql"), &[&worker]).await?.try_get(0)?)
+    }
+}

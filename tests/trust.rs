@@ -1,0 +1,172 @@
+//! Trust: who is believed is the operator's to say; what an unknown producer writes is captured, visible, and dirties nothing.
+
+use crate::support::{Daemon, TestDb, cli, done, migrated, number, text, texts, until};
+
+const SIGNALS: &str =
+    "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
+const UNTRUSTED: &str =
+    "select count(*) from event_pending where last_error = 'untrusted_source' and processed_at is null";
+const STAGED: &str = "select count(*) from event_pending where event_type_hint = 'governance.handoff.retry'";
+const OPEN: &str = "select coalesce_key from system_issues where issue_kind = 'untrusted_source' and resolved_at is null order by 1";
+
+/// The births believe `importer` and nobody else.
+async fn choosy() -> TestDb {
+    let db = migrated().await;
+    let sources = include_str!("../replication/sources.toml").replacen(
+        "actor_ref = \"actor_ref\"\n",
+        "actor_ref = \"actor_ref\"\ntrust = { producers = [\"importer\"] }\n",
+        1,
+    );
+    let file = std::env::temp_dir().join(format!("{}-choosy-{}.toml", db.name, std::process::id()));
+    std::fs::write(&file, sources).expect("a sources file");
+    done(&db.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
+    let _ = std::fs::remove_file(&file);
+    db
+}
+
+async fn births(db: &TestDb, producer: &str, n: u32) {
+    let insert = format!(
+        "insert into birth_registry (entity_code, collection_name, source_system, status)
+         select '{producer}-' || g, 'of {producer}', nullif('{producer}', 'nobody'), case g % 2 when 0 then 'registered' end
+           from generate_series(1, {n}) g"
+    );
+    db.client.batch_execute(&insert).await.expect("births");
+}
+
+async fn dirty(db: &TestDb) -> Vec<String> {
+    texts(&db.client, "select dims ->> 'object_class' from gov_candidate_group where dirty order by 1").await
+}
+
+async fn an_unknown_producer_waits_until_it_is_trusted(mode: &str) {
+    let db = choosy().await;
+    let quick = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "300ms")];
+    let mut daemon = Daemon::running(&db, mode, &quick).await;
+    births(&db, "importer", 4).await;
+    births(&db, "stranger", 4).await;
+    births(&db, "nobody", 2).await;
+    until(&db.client, &format!("select ({UNTRUSTED}) = 9 and (select count(*) = 15 from event_pending where entity_ref is not null)")).await;
+    assert_eq!(
+        texts(&db.client, OPEN).await,
+        ["untrusted_source:birth_registry:stranger", "untrusted_source:birth_registry:unknown"]
+    );
+    assert_eq!(dirty(&db).await, ["of importer"], "nothing untrusted dirties a group");
+    assert_eq!(
+        number(&db.client, "select count(*) from gov_candidate_state where object_type <> 'of importer'")
+            .await,
+        0
+    );
+    // Activation lets out what is trusted, and nothing else.
+    done(&db.url, &["types", "activate", "--all"]).await;
+    until(&db.client, &format!("select ({SIGNALS}) = 6")).await;
+    assert_eq!(number(&db.client, UNTRUSTED).await, 9);
+    assert_eq!(
+        number(&db.client, "select count(*) from event_outbox where source_system = 'stranger'").await,
+        0
+    );
+
+    let captured = texts(&db.client, "select id::text from event_pending where capture_payload ->> 'source_system' = 'stranger' order by 1").await;
+    let list = done(&db.url, &["trust", "list"]).await;
+    assert!(
+        list.contains("importer") && list.contains("stranger (6)") && list.contains("unknown (3)"),
+        "{list}"
+    );
+    let grant = ["trust", "grant", "--source", "birth_registry", "--producer", "stranger"];
+    let dry = done(&db.url, &[&grant[..], &["--dry-run"]].concat()).await;
+    assert!(dry.contains("would be trusted") && dry.contains("6 captured"), "{dry}");
+    assert_eq!(number(&db.client, UNTRUSTED).await, 9);
+    let said = done(&db.url, &[&grant[..], &["--actor", "huyen"]].concat()).await;
+    assert!(said.contains("4 captured rows are handed off"), "{said}");
+    until(&db.client, &format!("select ({SIGNALS}) = 12 and ({STAGED}) = 0")).await;
+    let emitted = "select id::text from event_outbox where source_system = 'stranger' order by 1";
+    assert_eq!(texts(&db.client, emitted).await, captured, "the same identities");
+    assert_eq!(dirty(&db).await, ["of importer", "of stranger"]);
+    let changes = "select changes from gov_candidate_group where dims ->> 'object_class' = 'of stranger'";
+    assert_eq!(number(&db.client, changes).await, 6, "each once");
+    until(&db.client, "select count(*) = 0 from system_issues where coalesce_key = 'untrusted_source:birth_registry:stranger' and resolved_at is null").await;
+    assert_eq!(texts(&db.client, OPEN).await, ["untrusted_source:birth_registry:unknown"]);
+    assert_eq!(number(&db.client, UNTRUSTED).await, 3, "the others wait on");
+    // The running daemon goes by the new list, and by the one after it.
+    until(&db.client, "select exists (select from queue_heartbeat where executor_name = 'gov_handoff_intake' and lease_owner is not null)").await;
+    births(&db, "stranger", 1).await;
+    until(&db.client, &format!("select ({SIGNALS}) = 13 and ({UNTRUSTED}) = 3")).await;
+    done(&db.url, &["trust", "revoke", "--source", "birth_registry", "--producer", "stranger"]).await;
+    let applied = "select count(*) from event_pending where last_error = 'untrusted_source' and capture_payload ->> 'source_system' = 'stranger'";
+    let mut tries = 0;
+    while number(&db.client, applied).await == 0 {
+        births(&db, "stranger", 1).await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tries += 1;
+        assert!(tries < 200, "{mode}: the daemon does not take the revocation up");
+    }
+    until(&db.client, "select count(*) = 1 from system_issues where coalesce_key = 'untrusted_source:birth_registry:stranger' and resolved_at is null").await;
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    let audit = "select string_agg(action || ' ' || actor_ref, ', ' order by id) from registry_changelog
+                  where source_system = 'gov-handoff' and action like 'trust%'";
+    assert_eq!(
+        text(&db.client, audit).await,
+        "trust_granted:stranger huyen, trust_revoked:stranger postgres"
+    );
+    done(&db.url, &["audit", "--full", "--check"]).await;
+}
+
+#[tokio::test]
+async fn an_unknown_producer_waits_until_it_is_trusted_while_polling() {
+    an_unknown_producer_waits_until_it_is_trusted("poll").await;
+}
+
+#[tokio::test]
+async fn an_unknown_producer_waits_until_it_is_trusted_while_streaming() {
+    an_unknown_producer_waits_until_it_is_trusted("stream").await;
+}
+
+#[tokio::test]
+async fn a_batch_that_was_mapped_by_the_old_list_is_promoted_by_the_daemon() {
+    let db = choosy().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    births(&db, "stranger", 2).await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!(number(&db.client, UNTRUSTED).await, 3);
+    // The list changes behind the gate's back, as it does for a batch that is under way.
+    db.client
+        .batch_execute("update gov_worker_cursor set metadata = jsonb_set(metadata, '{trust,producers}', '[\"importer\", \"stranger\"]')
+                         where source_name = 'birth_registry' and metadata ? 'id'")
+        .await
+        .expect("a list");
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!((number(&db.client, UNTRUSTED).await, number(&db.client, SIGNALS).await), (0, 3));
+    assert_eq!(texts(&db.client, OPEN).await, Vec::<String>::new());
+    assert_eq!(dirty(&db).await, ["of stranger"]);
+}
+
+#[tokio::test]
+async fn trust_is_the_operators_to_give_and_nonsense_is_refused() {
+    let db = choosy().await;
+    let (operator, worker) = (format!("trust_operator_{}", db.name), format!("trust_worker_{}", db.name));
+    db.client
+        .batch_execute(&format!(
+            "create role {operator} login in role gov_handoff_operator; create role {worker} login in role gov_handoff_worker"
+        ))
+        .await
+        .expect("roles");
+    let grant = ["trust", "grant", "--source", "birth_registry", "--producer", "stranger"];
+    let theirs = cli(&db.url_as(&worker), &grant).await;
+    assert!(theirs.code == 2 && theirs.err.contains("permission denied"), "{}", theirs.err);
+    let ours = done(&db.url_as(&operator), &grant).await;
+    assert!(ours.contains("stranger is trusted"), "{ours}");
+    assert!(done(&db.url_as(&operator), &grant).await.contains("was trusted already"));
+    done(&db.url_as(&operator), &["trust", "list", "--json"]).await;
+    done(
+        &db.url_as(&operator),
+        &["trust", "revoke", "--source", "birth_registry", "--producer", "stranger", "--json"],
+    )
+    .await;
+    for (source, problem) in
+        [("registry_changelog", "no list of producers"), ("nowhere", "no source nowhere")]
+    {
+        for more in [&[][..], &["--dry-run"]] {
+            let asked = ["trust", "grant", "--source", source, "--producer", "x"];
+            let refused = cli(&db.url, &[&asked[..], more].concat()).await;
+            assert!(refused.code == 1 && refused.err.contains(problem), "{} {}", refused.code, refused.err);
+        }
+    }
+}
