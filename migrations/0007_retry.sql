@@ -243,6 +243,14 @@ begin
 end
 $$;
 
+-- The lease of those who replay letters, which is the only one that an operator may take.
+create function public.gov_dead_letter_lease(p_owner text, p_ttl interval)
+returns table (held boolean, term bigint, owner text, age_ms bigint) language sql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+    select c.held, c.term, c.owner, c.age_ms from gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
+$$;
+
 -- Closes a letter as replayed, which is only true when its signals are recorded; so that is asked here, whoever says so.
 create function public.gov_dead_letter_replayed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[],
                                                 p_reason text, p_actor text)
@@ -320,20 +328,21 @@ begin
          where p.pronamespace = 'public'::regnamespace
            and p.proname in ('gov_config_number', 'gov_retry_schedule', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done',
                'gov_dead_letter_watch', 'gov_dead_letter_put', 'gov_dead_letter_close', 'gov_dead_letter_resolve',
-               'gov_dead_letter_replayed', 'gov_dead_letter_failed')
+               'gov_dead_letter_replayed', 'gov_dead_letter_failed', 'gov_dead_letter_lease')
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);
         if f.proname in ('gov_config_number', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done', 'gov_dead_letter_put') then
             execute format('grant execute on function %s to gov_handoff_worker', f.sig);
-        elsif f.proname in ('gov_dead_letter_resolve', 'gov_dead_letter_replayed', 'gov_dead_letter_failed') then
+        elsif f.proname in ('gov_dead_letter_resolve', 'gov_dead_letter_replayed', 'gov_dead_letter_failed',
+                'gov_dead_letter_lease') then
             execute format('grant execute on function %s to gov_handoff_operator', f.sig);
         end if;
     end loop;
     for f in
         select p.oid::regprocedure as sig from pg_proc p
          where p.pronamespace = 'public'::regnamespace
-           and p.proname in ('gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_claim', 'gov_lease_resign')
+           and p.proname in ('gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_resign')
     loop
         execute format('grant execute on function %s to gov_handoff_operator', f.sig);
     end loop;
