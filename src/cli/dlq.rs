@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A lease of its own: two replays at once help nobody, and the daemon goes on meanwhile.
 /// Letters decided about per statement.
 const CHUNK: usize = 200;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-/// Whoever replays dead letters works under this name.
+/// Whoever replays dead letters works under this name: two replays at once help nobody, and the daemon goes on meanwhile.
 pub const LETTERS: &str = "gov_handoff_dlq";
 
 /// Proof of being the writer, presented with every effect.
