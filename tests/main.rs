@@ -98,3 +98,6 @@ mod trust;
 
 // Hostile input: every row is handed off or set aside with a reason, through either path.
 mod hostile_input;
+
+// One writer at any moment, whatever happens to two or five instances: shown from the order of what was committed.
+mod instances;
