@@ -67,8 +67,8 @@ struct Instance {
 }
 
 /// Several instances of one worker, each behind a network of its own.
-struct Company {
-    registry: Registry,
+pub struct Company {
+    pub registry: Registry,
     instances: Vec<Instance>,
     ttl: &'static str,
     mode: &'static str,
@@ -76,7 +76,7 @@ struct Company {
 }
 
 impl Company {
-    async fn of(size: u32, mode: &'static str, ttl: &'static str) -> Self {
+    pub async fn of(size: u32, mode: &'static str, ttl: &'static str) -> Self {
         let registry = Registry::new().await;
         registry.sql(WITNESS).await;
         let mut company = Self { registry, instances: Vec::new(), ttl, mode, started: 0 };
@@ -143,7 +143,7 @@ impl Company {
         self.registry.number(&query).await
     }
 
-    async fn assert_one_writer(&self) {
+    pub async fn assert_one_writer(&self) {
         let seen = self.registry.number(TWO_WRITERS).await;
         let told =
             "select string_agg(concat_ws(' ', n, 'term', term, 'instance', instance), E'\\n' order by n)
@@ -151,7 +151,7 @@ impl Company {
         assert_eq!(seen, 0, "two writers:\n{}", self.registry.text(told).await.unwrap_or_default());
     }
 
-    async fn end(self) {
+    pub async fn end(self) {
         let Self { registry, instances, .. } = self;
         drop(instances);
         registry.drop_slots().await;
