@@ -12,6 +12,7 @@ use std::time::Duration;
 use gov_handoff::embedded::ClusterOptions;
 
 use crate::instances::Company;
+use crate::support::fixture::LEAVE_ROOM;
 use crate::support::process::{Registry, run, under_writers, until};
 use crate::support::{options, private_cluster};
 
@@ -73,6 +74,7 @@ async fn resumability() {
 #[tokio::test(flavor = "multi_thread")]
 async fn type_generality() {
     let registry = Registry::new().await;
+    registry.sql(LEAVE_ROOM).await;
     let daemon = registry.daemon("poll", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "200ms")]);
     registry.until_mode("poll").await;
     for round in 0..3 {

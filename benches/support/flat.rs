@@ -3,8 +3,8 @@
 
 use tokio_postgres::Client;
 
-/// Our own books: small, rewritten all the time. Not here: the outbox and the candidates, which grow with the births; the
-/// certificates among the former, five a minute, go with `retire` like other signals... see `README.md`, Retention.
+/// Our own books: small, rewritten all the time. Not among them: the outbox and the candidates, which grow with the births,
+/// and the history of certificates in the outbox, at most one per source and interval, which `retire` bounds.
 const BOOKS: [&str; 6] = [
     "queue_heartbeat",
     "gov_worker_cursor",

@@ -71,9 +71,9 @@ const STEPS: [Step; 10] = [
     },
     Step {
         version: 10,
-        name: "clock",
-        up: include_str!("../../migrations/0010_clock.sql"),
-        down: Some(include_str!("../../migrations/0010_clock.down.sql")),
+        name: "steady",
+        up: include_str!("../../migrations/0010_steady.sql"),
+        down: Some(include_str!("../../migrations/0010_steady.down.sql")),
     },
 ];
 

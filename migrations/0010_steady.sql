@@ -1,4 +1,7 @@
--- A clock that was stepped back must not keep a silent worker alive.
+-- What must stay steady over the years: liveness when the clock is set back, the number of open ranges, and what
+-- we say about ourselves.
+
+-- Clock ------------------------------------------------------------------------------------------------------------
 
 -- A tick that lies ahead of the clock was written before the clock was set back. It counts as one of now: a worker that lives
 -- writes another soon, and one that does not is silent from here on, rather than once the clock has caught up. A second is
@@ -137,3 +140,80 @@ begin
     end loop;
 end
 $$;
+
+-- Holes ------------------------------------------------------------------------------------------------------------
+
+-- Every rolled-back insert burns ids, and each stretch of them would stay a range for ever. Beyond so many they are left to
+-- the frontier. How many ids that were is kept, because rows are counted against the ids that left the ranges.
+alter table public.gov_worker_frontier add column certified_away numeric not null default 0;
+insert into public.dot_config (key, value)
+select 'governance.holes.kept', '10000' where not exists (select from public.dot_config where key = 'governance.holes.kept');
+
+-- As in 0003, and with holes certified away.
+create or replace function public.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
+                                            p_system text, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    -- A row each; ten thousand cost a pass over all of them fifty milliseconds.
+    v_kept bigint := gov_config_number('governance.holes.kept', 10000, 0, 1000000);
+    v_away numeric;
+begin
+    insert into gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn)
+    values (p_worker, p_source, p_frontier, p_system, p_lsn)
+    on conflict (worker_name, source_name) do update
+        set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, certified_at = clock_timestamp()
+        -- A frontier of this server never goes back: the rows between were looked at under the later one.
+        -- One that no transaction has reached yet was never a snapshot's, and must not stand in the way for ever.
+        where f.system_identifier <> p_system or f.frontier < p_frontier
+           or f.frontier > pg_snapshot_xmax(pg_current_snapshot());
+    -- Whatever is in no open range and was not handed off was written by a transaction at or after the frontier: the next
+    -- pass selects it by that and not by its id. So ids that nobody seems to use may leave the ranges as soon as there is a
+    -- frontier; they are found at its cadence then. Not the lowest range, which is the way down, and nothing that is hot.
+    with gone as (
+        delete from gov_worker_gap g
+         using (select c.lo from gov_worker_gap c
+                 where c.worker_name = p_worker and c.source_name = p_source and not c.hot
+                   and c.lo > (select min(m.lo) from gov_worker_gap m
+                                where m.worker_name = p_worker and m.source_name = p_source)
+                 order by c.lo
+                 limit (select greatest(count(*) - v_kept, 0) from gov_worker_gap n
+                         where n.worker_name = p_worker and n.source_name = p_source and not n.hot)) x
+         where g.worker_name = p_worker and g.source_name = p_source and g.lo = x.lo
+        returning g.hi::numeric - g.lo::numeric + 1 as ids
+    )
+    select sum(ids) into v_away from gone;
+    if v_away is not null then
+        update gov_worker_frontier set certified_away = certified_away + v_away
+         where worker_name = p_worker and source_name = p_source;
+    end if;
+    -- Last, as everywhere: its row lock orders us against a takeover, and nothing but the commit follows it.
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+-- Notices ----------------------------------------------------------------------------------------------------------
+
+-- What we say about ourselves in the outbox: the history of certificates, heartbeats, announced findings. They are about no
+-- row, so nothing has to be remembered of them; the latest certificate of each source stands in its cursor.
+create function public.gov_notices_retire(p_before timestamptz, p_limit int)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    delete from event_outbox e
+     using (select o.id from event_outbox o
+             where o.event_domain in ('governance', 'system') and o.event_stream in ('health', 'alert')
+               and o.event_subject_ref is null and o.source_system = 'gov-handoff' and o.created_at < p_before
+             limit p_limit) x
+     where e.id = x.id;
+    get diagnostics v_n = row_count;
+    return v_n;
+end
+$$;
+alter function public.gov_notices_retire(timestamptz, int) owner to gov_handoff_owner;
+revoke all on function public.gov_notices_retire(timestamptz, int) from public;
+grant execute on function public.gov_notices_retire(timestamptz, int) to gov_handoff_operator;
