@@ -36,7 +36,7 @@ impl Options {
         let mut options = Self { minutes: 10, births: 300 };
         while let Some(arg) = args.next() {
             let mut number = || {
-                let value = args.next().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
+                let value = args.next().and_then(|text| text.parse::<u64>().ok()).filter(|n| *n > 0);
                 value.ok_or_else(|| format!("{arg} needs a positive number"))
             };
             match arg.as_str() {
