@@ -389,22 +389,23 @@ $$;
 
 -- The same for a batch of one signal, which is what a quiet system's births come as: it is half the price, because without
 -- arrays there is nothing to join and the server has half the plan to set up. Same order of steps and of locks, same
--- effects (a test compares them). A signal whose type is not active goes the general way, and so is captured there.
+-- effects (a test compares them). A signal whose type is not active goes the general way, and so is captured there. It
+-- returns how many were emitted and captured, as an array: a row would be a table function to the server.
 create function public.gov_handoff_apply_one(
     p_worker text, p_owner text, p_term bigint, p_captured_by text,
     r_source text, r_table text, r_kind text, r_change text, r_stream text, r_severity text,
     s_id uuid, s_ref uuid, s_object boolean, s_object_type text, s_object_ref text, s_address text, s_group text,
     s_key text, s_occurred timestamptz, s_system text, s_actor text, g_dims jsonb,
     c_ts timestamptz, c_id text, l_slot text, l_lsn pg_lsn)
-returns table (emitted bigint, captured bigint) language plpgsql security definer
+returns bigint[] language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
-#variable_conflict use_variable
 declare
     v_locked text;
     v_active boolean;
     v_pending boolean;
     v_ruleset int;
+    v_emitted bigint;
 begin
     -- An assignment, because PERFORM would start a statement for it.
     v_locked := pg_advisory_xact_lock_shared(6748001, 1);
@@ -413,15 +414,14 @@ begin
       into v_active, v_pending, v_ruleset
       from event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
     if v_active is not true then
-        return query select a.emitted, a.captured from gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
+        return (select array[a.emitted, a.captured] from gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
             array[r_source], array[r_table], array[r_kind], array[r_stream], array[r_severity], array[false],
             array[s_id], array[s_ref], array[1], array[0::smallint], array[s_object], array[s_object_type],
             array[s_object_ref], array[s_address], array[s_group], array[s_key], array[s_occurred], array[s_system],
             array[s_actor], array[null::jsonb],
             array[s_group], array[g_dims], array[s_occurred], array[r_kind], array[1],
             array[r_source], array[c_ts], array[c_id], array[1::bigint], array[1::bigint],
-            null, '{}', '{}', '{}', '{}', l_slot, l_lsn) a;
-        return;
+            null, '{}', '{}', '{}', '{}', l_slot, l_lsn) a);
     end if;
 
     with recorded as (
@@ -456,7 +456,7 @@ begin
                 generation = c.generation + 1, group_key = excluded.group_key,
                 last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
     )
-    select count(*) into emitted from recorded;
+    select count(*) into v_emitted from recorded;
 
     with cursors as (
         update gov_worker_cursor c
@@ -479,8 +479,7 @@ begin
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
-    captured := 0;
-    return next;
+    return array[v_emitted, 0];
 end
 $$;
 

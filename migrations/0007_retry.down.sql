@@ -9,7 +9,7 @@ begin
          where p.pronamespace = 'public'::regnamespace
            and p.proname in ('gov_config_number', 'gov_retry_schedule', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done',
                'gov_dead_letter_watch', 'gov_dead_letter_put', 'gov_dead_letter_close', 'gov_dead_letter_resolve',
-               'gov_dead_letter_replayed', 'gov_dead_letter_failed')
+               'gov_dead_letter_replayed', 'gov_dead_letter_failed', 'gov_dead_letter_lease')
     loop
         execute format('drop function %s', f);
     end loop;

@@ -160,6 +160,8 @@ begin
          where worker_name = v_worker and source_name = p_source;
         perform gov_finding_raise('handoff_dlq', 'handoff_dlq:' || p_source, 'high',
             jsonb_build_object('source', p_source, 'failure_code', p_code));
+        perform gov_finding_raise('cursor_dlq', 'cursor_dlq:' || v_worker, 'high',
+            jsonb_build_object('worker', v_worker, 'source', p_source, 'failure_code', p_code));
         -- A producer that sends contents is an issue of its own, whatever becomes of the letter.
         if p_code in ('queue.payload_violation', 'queue.nvsz_violation') then
             perform gov_finding_raise(p_code, p_code || ':' || p_source, 'high',
@@ -185,13 +187,14 @@ as $$
 declare
     v_actor text := coalesce(nullif(btrim(p_actor), ''), session_user);
     v_source text;
+    v_worker text;
 begin
     update iu_route_dead_letter
        set resolved_at = clock_timestamp(), resolution = p_resolution,
            event_snapshot = coalesce(event_snapshot, '{}') || jsonb_build_object('resolution',
                jsonb_build_object('by', v_actor, 'reason', p_reason, 'at', clock_timestamp()))
      where id = p_id and event_domain = 'governance' and resolved_at is null
-    returning route_code into v_source;
+    returning route_code, worker_name into v_source, v_worker;
     if not found then
         return false;
     end if;
@@ -204,6 +207,10 @@ begin
         perform gov_finding_resolve('handoff_dlq:' || v_source, 'no open dead letters');
         perform gov_finding_resolve('queue.payload_violation:' || v_source, 'no open dead letters');
         perform gov_finding_resolve('queue.nvsz_violation:' || v_source, 'no open dead letters');
+    end if;
+    if not exists (select from iu_route_dead_letter where event_domain = 'governance' and worker_name = v_worker
+                      and resolved_at is null) then
+        perform gov_finding_resolve('cursor_dlq:' || v_worker, 'no open dead letters');
     end if;
     perform gov_dead_letter_watch();
     perform gov_audit_write(v_actor, v_source, 'dead_letter_' || p_resolution);
@@ -234,6 +241,14 @@ begin
     end loop;
     return v_closed;
 end
+$$;
+
+-- The lease of those who replay letters, which is the only one that an operator may take.
+create function public.gov_dead_letter_lease(p_owner text, p_ttl interval)
+returns table (held boolean, term bigint, owner text, age_ms bigint) language sql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+    select c.held, c.term, c.owner, c.age_ms from gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
 $$;
 
 -- Closes a letter as replayed, which is only true when its signals are recorded; so that is asked here, whoever says so.
@@ -313,20 +328,21 @@ begin
          where p.pronamespace = 'public'::regnamespace
            and p.proname in ('gov_config_number', 'gov_retry_schedule', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done',
                'gov_dead_letter_watch', 'gov_dead_letter_put', 'gov_dead_letter_close', 'gov_dead_letter_resolve',
-               'gov_dead_letter_replayed', 'gov_dead_letter_failed')
+               'gov_dead_letter_replayed', 'gov_dead_letter_failed', 'gov_dead_letter_lease')
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);
         if f.proname in ('gov_config_number', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done', 'gov_dead_letter_put') then
             execute format('grant execute on function %s to gov_handoff_worker', f.sig);
-        elsif f.proname in ('gov_dead_letter_resolve', 'gov_dead_letter_replayed', 'gov_dead_letter_failed') then
+        elsif f.proname in ('gov_dead_letter_resolve', 'gov_dead_letter_replayed', 'gov_dead_letter_failed',
+                'gov_dead_letter_lease') then
             execute format('grant execute on function %s to gov_handoff_operator', f.sig);
         end if;
     end loop;
     for f in
         select p.oid::regprocedure as sig from pg_proc p
          where p.pronamespace = 'public'::regnamespace
-           and p.proname in ('gov_handoff_apply', 'gov_lease_claim', 'gov_lease_resign')
+           and p.proname in ('gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_resign')
     loop
         execute format('grant execute on function %s to gov_handoff_operator', f.sig);
     end loop;

@@ -62,6 +62,7 @@ async fn dlq_not_drop() {
                         where worker_name = 'gov_handoff_intake' and source_name = 'birth_registry'";
         assert_eq!(registry.number(counted).await, 1);
         assert_eq!(finding(&registry, "handoff_dlq:birth_registry").await.as_deref(), Some("high"));
+        assert_eq!(finding(&registry, "cursor_dlq:gov_handoff_intake").await.as_deref(), Some("high"));
         if mode == "stream" {
             registry.until_stream_is_past_now().await;
         }
@@ -275,6 +276,7 @@ async fn the_depth_of_the_dead_letters_raises_the_severity() {
     assert_eq!(finding(&registry, "handoff_dlq:birth_registry").await.as_deref(), Some("high"));
     done(&registry.url, &["dlq", "supersede", "--all", "--reason", "made for a test"]).await;
     assert_eq!(finding(&registry, "handoff_dlq:birth_registry").await, None);
+    assert_eq!(finding(&registry, "cursor_dlq:gov_handoff_intake").await, None);
 }
 
 /// Three poison births among others, dead-lettered; the types are active.

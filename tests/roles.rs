@@ -15,27 +15,27 @@ const WHO: [&str; 4] =
 /// What each may: r select, c select on some columns, a insert, w update, d delete, x execute or use; - nothing.
 const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
-gov_audit_write() gov_clock_mend() gov_dead_letter_close() gov_dead_letter_watch() gov_finding_emit(): - - - -
-gov_gap_replace() gov_handoff_mark_new() gov_lease_fence() gov_retry_schedule() gov_schema_version: - - - -
-gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
+gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
+gov_clock_mend() gov_schema_version gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
 measurement_registry normative_registry: - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
+gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
 dot_config event_outbox event_pending event_type_registry gov_retired_range gov_retired_signal: - r r -
 gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
 queue_heartbeat: - r r -
 gov_candidate_group gov_candidate_state system_issues v_governance_certificate: - r r r
-v_governance_certificate_history v_governance_dead_letter_open v_governance_finding v_governance_retry: - r r r
-v_governance_source v_governance_stream v_governance_summary v_governance_worker: - r r r
-gov_audit_note() gov_config_number() gov_dead_letter_put() gov_finding_sustain() gov_frontier_advance(): - x - -
-gov_gap_cool() gov_handoff_apply_one() gov_handoff_stage() gov_heartbeat_emit() gov_lease_renew(): - x - -
-gov_retry_again() gov_retry_done() gov_stream_bind() gov_stream_confirm(): - x - -
-gov_dead_letter_failed() gov_dead_letter_replayed() gov_dead_letter_resolve() gov_notices_retire(): - - x -
-gov_outbox_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_trust_set(): - - x -
-gov_type_set_active(): - - x -
-fn_governance_watch() gov_audit_checkpoint() gov_certificate_put() gov_finding_raise(): - x x -
-gov_finding_resolve() gov_handoff_apply() gov_handoff_drain() gov_lease_claim() gov_lease_resign(): - x x -
-gov_trust_promote(): - x x -
+v_governance_certificate_history v_governance_dead_letter_open v_governance_finding: - r r r
+v_governance_retry v_governance_source v_governance_stream v_governance_summary v_governance_worker: - r r r
+gov_config_number() gov_dead_letter_put() gov_handoff_stage() gov_retry_again() gov_retry_done(): - x - -
+gov_audit_note() gov_finding_sustain() gov_frontier_advance() gov_gap_cool(): - x - -
+gov_heartbeat_emit() gov_lease_claim() gov_lease_renew() gov_stream_bind() gov_stream_confirm(): - x - -
+gov_dead_letter_failed() gov_dead_letter_lease() gov_dead_letter_replayed() gov_dead_letter_resolve(): - - x -
+gov_trust_set(): - - x -
+gov_notices_retire() gov_outbox_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
+fn_governance_watch() gov_audit_checkpoint() gov_certificate_put() gov_finding_resolve(): - x x -
+gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
+gov_lease_resign() gov_trust_promote(): - x x -
 fn_governance_route_worker_health() gov_handoff_identity(): - x x x
 ";
 
@@ -166,7 +166,7 @@ async fn an_observer_sees_how_it_fares_and_touches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_decides_and_hands_nothing_off() {
+async fn an_operator_decides_and_cannot_be_the_daemon() {
     let db = with_roles().await;
     let operator = member(&db, "gov_handoff_operator").await;
     done(&operator, &["types", "activate", "object_born"]).await;
@@ -180,9 +180,8 @@ async fn an_operator_decides_and_hands_nothing_off() {
     assert_eq!(run.code, 2, "{}{}", run.out, run.err);
     let client = connect(&operator).await;
     for statement in [
-        "select gov_lease_renew('gov_handoff_intake', 'me', 1)",
+        "select gov_lease_claim('gov_handoff_intake', 'me', '1 s')",
         "select gov_finding_emit('x', 'x', 'info', 'raised', 1)",
-        // A dead letter is replayed from the address of its row, never from its contents.
         "select birth_payload from birth_registry",
         "update event_type_registry set active = true",
         "delete from event_outbox",

@@ -129,7 +129,9 @@ async fn a_standby_watches_and_a_lease_that_is_wanted_by_two_is_said() {
     let db = migrated().await;
     sql(
         &db,
-        "insert into queue_heartbeat (executor_name, executor_kind, lease_owner, metadata) \
+        // The rival is alive: its session holds the lock that says so.
+        "select pg_advisory_lock_shared(6748002, hashtext('rival')); \
+         insert into queue_heartbeat (executor_name, executor_kind, lease_owner, metadata) \
              values ('gov_handoff_intake', 'external_worker', 'rival', '{\"term\": 7, \"ttl_ms\": 3600000}'); \
          insert into queue_heartbeat (executor_name, executor_kind, last_tick_at) \
              values ('iu_outbound_default', 'PG_worker', clock_timestamp() - interval '1 hour'); \

@@ -5,7 +5,7 @@ use crate::support::process::{Daemon, run};
 use crate::support::report::{Goal, Report};
 use crate::support::world::{World, births, settle};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio_postgres::Client;
 
 /// What the stream's backlog was committed in.
@@ -65,11 +65,20 @@ pub async fn stream(world: &World, options: &Options, sql: f64, report: &mut Rep
     };
     client.execute("select pg_drop_replication_slot($1)", &[&RIVAL]).await.expect("drop the rival's slot");
     settle(&client).await;
+    let begun = SystemTime::now();
     let usage = Daemon::start(&url, &["run", "--once", "--mode", "stream"]).finish();
+    // What counts is when the last birth's handoff is durable. A single run then compares with the tables, for which the
+    // limit has no equal.
+    let took = last_handoff(&client).await.duration_since(begun).expect("handed off after the start");
+    report.note(format!(
+        "stream backlog: durable after {:.1} s, compared with the tables after {:.1} s",
+        took.as_secs_f64(),
+        usage.wall.as_secs_f64()
+    ));
     let counted = "select count(*) from event_outbox where safe_payload ->> 'captured_by' = 'stream'";
     let streamed: i64 = client.query_one(counted, &[]).await.expect("count").get(0);
     assert_eq!(streamed, i64::from(options.rows), "births that the stream handed off");
-    report.add("stream backlog", "rows/s", rate(options.rows, usage.wall), limit, Goal::AtLeast(0.8));
+    report.add("stream backlog", "rows/s", rate(options.rows, took), limit, Goal::AtLeast(0.8));
     report.memory("stream backlog, memory", usage.resident_kib);
     run(&url, &["replication", "teardown"]);
     drop(client);
@@ -114,6 +123,13 @@ async fn effects(client: &Client) -> Vec<String> {
           from gov_worker_cursor where source_name = 'birth_registry' \
          order by 1";
     client.query(query, &[]).await.expect("effects").iter().map(|row| row.get(0)).collect()
+}
+
+/// When the last of the handoffs was committed, by the server's clock, which is also ours.
+async fn last_handoff(client: &Client) -> SystemTime {
+    let query =
+        "select max(pg_xact_commit_timestamp(xmin)) from event_outbox where event_subject_ref is not null";
+    client.query_one(query, &[]).await.expect("a handoff").get(0)
 }
 
 /// How long PostgreSQL's own client takes to receive the same backlog and throw it away. `None`: it is not installed.

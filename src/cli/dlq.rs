@@ -20,7 +20,6 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// A lease of its own: two replays at once help nobody, and the daemon goes on meanwhile.
-const WORKER: &str = "gov_handoff_dlq";
 /// Letters decided about per statement.
 const CHUNK: usize = 200;
 
@@ -164,7 +163,7 @@ async fn rows(store: &Store, source: &Source, letters: &[&Letter]) -> Result<Has
 
 async fn claim(store: &Store) -> Result<Lease> {
     let owner = format!("dlq-{}-{}", std::process::id(), Uuid::new_v4().simple());
-    match store.claim_lease(WORKER, &owner, Duration::from_secs(20)).await? {
+    match store.claim_letters(&owner, Duration::from_secs(20)).await? {
         Claim::Held(lease) => Ok(lease),
         Claim::Taken(view) => Err(Error::new(
             Kind::Refused,

@@ -5,7 +5,7 @@ use crate::cli::output;
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
-use crate::intake::{Delivery, Outcome, signal_ids};
+use crate::intake::{Delivery, MappedRow, Outcome, signal_ids};
 use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Lease};
 use crate::store::rows::{Bound, Span};
@@ -96,7 +96,7 @@ async fn replay(
         let ids: Vec<_> = rows.iter().flat_map(|row| signal_ids(source, row)).collect();
         missing += i64::try_from(store.unrecorded(&ids).await?.len()).unwrap_or(0);
         if !dry_run {
-            let rows = rows.into_iter().map(|row| (Arc::clone(source), row)).collect();
+            let rows = rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect();
             total += delivery.deliver_missing(rows, Advance::Nothing).await?;
         }
     }

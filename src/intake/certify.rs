@@ -9,11 +9,10 @@ use crate::core::conservation::Conservation;
 use crate::core::handoff::Source;
 use crate::core::mode::Mode;
 use crate::core::repair::{Circumstances, Reason, explain};
-use crate::core::row::Row;
 use crate::core::time::PgInstant;
 use crate::error::Result;
 use crate::intake::Shared;
-use crate::intake::deliver::{Delivery, Outcome};
+use crate::intake::deliver::{Delivery, MappedRow, Outcome};
 use crate::intake::keyset::let_the_stream_have_them;
 use crate::store::Store;
 use crate::store::apply::Advance;
@@ -100,14 +99,14 @@ impl Proof {
         &mut self,
         shared: &Shared,
         store: &Store,
-        rows: &[(Arc<Source>, Row)],
+        rows: &[MappedRow],
         passed: bool,
     ) -> Result<()> {
-        let Some((source, _)) = rows.first() else { return Ok(()) };
+        let Some(MappedRow { source, .. }) = rows.first() else { return Ok(()) };
         let watermark = store.watermark_at(&shared.config.worker, source.name()).await?;
         let mut missed = 0;
-        for (source, row) in rows {
-            let reason = explain(&self.circumstances(shared, source, row, watermark, passed));
+        for row in rows {
+            let reason = explain(&self.circumstances(shared, row, watermark, passed));
             *self.repaired.entry(reason).or_default() += 1;
             missed += u64::from(reason == Reason::MissedByStream);
         }
@@ -127,8 +126,7 @@ impl Proof {
     fn circumstances(
         &self,
         shared: &Shared,
-        source: &Source,
-        row: &Row,
+        row: &MappedRow,
         watermark: Option<PgInstant>,
         passed: bool,
     ) -> Circumstances {
@@ -138,8 +136,8 @@ impl Proof {
         let continuous =
             record.continuous_since.is_some_and(|at| self.looked_at.is_some_and(|looked| at < looked));
         Circumstances {
-            occurred_at: source.watermark(row).and_then(|w| w.at),
-            ordered: source.definition.order.is_some(),
+            occurred_at: row.watermark.as_ref().and_then(|w| w.at),
+            ordered: row.source.definition.order.is_some(),
             watermark,
             stream_vouched: passed && continuous && *shared.mode.borrow() == Mode::Streaming,
             gap: since_last(record.gap_at),
@@ -181,8 +179,9 @@ impl Pass<'_> {
                 return Ok(total); // The frontier stays where it is; the pass is repeated by whoever comes next.
             }
             let seen = rows.len();
-            let missing =
-                delivery.missing(rows.into_iter().map(|row| (Arc::clone(source), row)).collect()).await?;
+            let missing = delivery
+                .missing(rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect())
+                .await?;
             digest.merge(missing.digest);
             recorded += missing.recorded;
             // What a poll finds is new, not repaired.

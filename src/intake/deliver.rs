@@ -43,9 +43,9 @@ impl std::ops::AddAssign for Outcome {
 
 /// A row and what it comes to. Mapping is most of a client's work for a row, and is done while an earlier batch commits.
 pub struct MappedRow {
-    source: Arc<Source>,
+    pub source: Arc<Source>,
     key: String,
-    watermark: Option<Watermark>,
+    pub watermark: Option<Watermark>,
     mapped: Mapped,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Item {
 
 /// What a look behind the stream found.
 pub struct Missing {
-    pub rows: Vec<(Arc<Source>, Row)>,
+    pub rows: Vec<MappedRow>,
     pub recorded: usize,
     /// Of every signal that the rows should have.
     pub digest: Digest,
@@ -88,16 +88,7 @@ impl Delivery<'_> {
     ///
     /// The order is right because whatever precedes the last commit moves nothing: rows set aside and parts of a bisected
     /// batch are idempotent by identity, and a crash between them leaves the reader where it was.
-    pub async fn deliver(&self, rows: Vec<(Arc<Source>, Row)>, advance: Advance<'_>) -> Result<Outcome> {
-        self.deliver_mapped(
-            rows.into_iter().map(|(source, row)| MappedRow::of(source, &row)).collect(),
-            advance,
-        )
-        .await
-    }
-
-    /// [`deliver`](Self::deliver) of rows that were mapped while they arrived.
-    pub async fn deliver_mapped(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
+    pub async fn deliver(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let mut outcome = Outcome { seen: rows.len(), ..Outcome::default() };
         let mut items = Vec::with_capacity(rows.len());
         for MappedRow { source, key, watermark, mapped } in rows {
@@ -128,12 +119,12 @@ impl Delivery<'_> {
 
     /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
     /// recorded, and must not hold locks that the stream waits for; so they ask first and write only what is missing.
-    pub async fn missing(&self, rows: Vec<(Arc<Source>, Row)>) -> Result<Missing> {
+    pub async fn missing(&self, rows: Vec<MappedRow>) -> Result<Missing> {
         let mut digest = Digest::default();
         let mut ids = Vec::with_capacity(rows.len());
         let mut of_row = Vec::with_capacity(rows.len());
-        for (source, row) in &rows {
-            let own: Vec<Uuid> = match source.map(row) {
+        for row in &rows {
+            let own: Vec<Uuid> = match &row.mapped {
                 Mapped::Handoffs(handoffs) => {
                     handoffs.iter().for_each(|h| digest.add(h.id));
                     handoffs.iter().map(|h| h.id).collect()
@@ -160,15 +151,15 @@ impl Delivery<'_> {
     /// comparison would otherwise emit what was retired. Asked only about what seems missing, so that it costs nothing where nothing is.
     async fn unaccounted(
         &self,
-        rows: &[(Arc<Source>, Row)],
+        rows: &[MappedRow],
         of_row: &[Vec<Uuid>],
         unrecorded: &HashSet<Uuid>,
     ) -> Result<HashSet<Uuid>> {
         let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
-        for ((source, row), ids) in rows.iter().zip(of_row) {
+        for (row, ids) in rows.iter().zip(of_row) {
             for id in ids.iter().filter(|id| unrecorded.contains(*id)) {
-                let expected = Expected::new(source, source.key(row), *id);
-                by_source.entry(source.name()).or_default().push(expected);
+                let expected = Expected::new(&row.source, &row.key, *id);
+                by_source.entry(row.source.name()).or_default().push(expected);
             }
         }
         let mut nowhere = HashSet::new();
@@ -179,11 +170,7 @@ impl Delivery<'_> {
     }
 
     /// [`missing`](Self::missing), then [`deliver`](Self::deliver).
-    pub async fn deliver_missing(
-        &self,
-        rows: Vec<(Arc<Source>, Row)>,
-        advance: Advance<'_>,
-    ) -> Result<Outcome> {
+    pub async fn deliver_missing(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let seen = rows.len();
         let missing = self.missing(rows).await?;
         let mut outcome = self.deliver(missing.rows, advance).await?;

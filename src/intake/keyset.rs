@@ -4,21 +4,20 @@
 //! read every few milliseconds and an idle one rarely. While there is a stream it reconciles: the same pass, every few
 //! seconds, hands off only what the stream did not. Sources whose keys have no ranges are read by the frontier.
 
-use crate::core::gap::OpenRanges;
+use crate::core::gap::{OpenRanges, Range};
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Mode, next_pause};
-use crate::core::row::Row;
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
-use crate::intake::deliver::{Delivery, Outcome};
+use crate::intake::deliver::{Delivery, MappedRow, Outcome};
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared, failpoint, open_writer, patience};
 use crate::store::apply::Advance;
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
 use crate::store::findings::Finding;
-use crate::store::rows::Depth;
+use crate::store::rows::{Depth, Found};
 use crate::store::{Store, connect, quote};
 use serde_json::json;
 use std::sync::Arc;
@@ -269,47 +268,43 @@ impl Session<'_> {
         let depth = if shared.once || turn.all_ranges_at <= begun { Depth::All } else { Depth::Hot };
         let worker = &shared.lease.worker;
         let limit = i64::from(turn.batch);
-        let mut ahead = Vec::new();
+        let mut ahead = Ahead::default();
         loop {
             // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
-            let found = match std::mem::take(&mut ahead) {
-                none if none.is_empty() => {
+            let Ahead { found, rows, ids } = match std::mem::take(&mut ahead) {
+                none if none.found.is_empty() => {
                     let asked = Instant::now();
                     let found =
                         self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?;
                     shared.note_read(asked.elapsed());
-                    found
+                    Ahead::of(&turn.source, found)?
                 }
                 some => some,
             };
             if found.is_empty() || shared.stopping() {
                 break;
             }
-            let ids = keys(&turn.source, found.iter().map(|f| &f.row))?;
             // Seen are exactly the ids that were read; the rest of each range stays open, whatever its neighbours are.
-            let replacement = OpenRanges::new(found.iter().map(|f| f.range)).take(&ids);
+            let replacement = OpenRanges::new(found.iter().copied()).take(&ids);
             // A full batch has more behind it, which is read while this one commits. Only ids beyond it, so none twice.
             let next = ids
                 .iter()
                 .max()
                 .and_then(|id| id.checked_add(1))
                 .filter(|_| ids.len() >= turn.batch as usize);
-            let rows: Vec<_> = found.into_iter().map(|f| (Arc::clone(&turn.source), f.row)).collect();
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
             let read_ahead = async {
-                match next {
-                    Some(from) => self.reader.rows_in_ranges(worker, &turn.source, depth, from, limit).await,
-                    None => Ok(Vec::new()),
-                }
+                let Some(from) = next else { return Ok(Ahead::default()) };
+                let found = self.reader.rows_in_ranges(worker, &turn.source, depth, from, limit).await?;
+                Ahead::of(&turn.source, found)
             };
             failpoint("keyset_before_apply");
             let (handed_off, read) = tokio::join!(self.hand_off(&mut turn.proof, rows, advance), read_ahead);
             total += handed_off?;
             failpoint("keyset_after_apply");
             ahead = read?;
-            let ids = keys(&turn.source, ahead.iter().map(|f| &f.row))?;
-            for (found, id) in ahead.iter_mut().zip(ids) {
-                found.range = replacement.after(found.range, id);
+            for (range, id) in ahead.found.iter_mut().zip(&ahead.ids) {
+                *range = replacement.after(*range, *id);
             }
         }
         turn.proof.looked(self.shared);
@@ -325,7 +320,7 @@ impl Session<'_> {
     async fn hand_off(
         &self,
         proof: &mut Proof,
-        rows: Vec<(Arc<Source>, Row)>,
+        rows: Vec<MappedRow>,
         advance: Advance<'_>,
     ) -> Result<Outcome> {
         let shared = self.shared;
@@ -422,12 +417,29 @@ pub fn capture(shared: &Shared) -> &'static str {
     if shared.once && *mode != Mode::Streaming { "poll" } else { mode.keyset_capture(shared.config.intent) }
 }
 
-fn keys<'a>(source: &Source, rows: impl Iterator<Item = &'a Row>) -> Result<Vec<i64>> {
-    rows.map(|row| {
-        let key = source.watermark(row).and_then(|w| w.key.as_int());
-        key.ok_or_else(|| {
-            Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name()))
+/// Rows that were read and mapped, each with its id and the range it was found in.
+#[derive(Default)]
+struct Ahead {
+    found: Vec<Range>,
+    rows: Vec<MappedRow>,
+    ids: Vec<i64>,
+}
+
+impl Ahead {
+    fn of(source: &Arc<Source>, found: Vec<Found>) -> Result<Self> {
+        let ranges = found.iter().map(|f| f.range).collect();
+        let rows: Vec<_> = found.iter().map(|f| MappedRow::of(Arc::clone(source), &f.row)).collect();
+        Ok(Self { found: ranges, ids: keys(source, &rows)?, rows })
+    }
+}
+
+fn keys(source: &Source, rows: &[MappedRow]) -> Result<Vec<i64>> {
+    rows.iter()
+        .map(|row| {
+            let key = row.watermark.as_ref().and_then(|w| w.key.as_int());
+            key.ok_or_else(|| {
+                Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name()))
+            })
         })
-    })
-    .collect()
+        .collect()
 }

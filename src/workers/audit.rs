@@ -11,7 +11,7 @@ use crate::core::handoff::{Mapped, Source};
 use crate::core::repair::Reason;
 use crate::core::row::Row;
 use crate::error::{Error, Kind, Result};
-use crate::intake::{Delivery, failpoint};
+use crate::intake::{Delivery, MappedRow, failpoint};
 use crate::store::Store;
 use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Lease};
@@ -356,7 +356,7 @@ impl Checker<'_> {
         if chunk.lacking.is_empty() {
             return Ok(());
         }
-        let rows = chunk.lacking.iter().map(|row| (Arc::clone(self.source), row.clone())).collect();
+        let rows = chunk.lacking.iter().map(|row| MappedRow::of(Arc::clone(self.source), row)).collect();
         let delivery = Delivery { store: self.store, lease: self.lease, captured_by: "audit" };
         delivery.deliver(rows, Advance::Nothing).await?;
         Ok(())

@@ -286,7 +286,7 @@ impl<'a> Lane<'a> {
             let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
             shared.rest().await;
             failpoint("before_apply");
-            delivery.deliver_mapped(rows, advance).await?;
+            delivery.deliver(rows, advance).await?;
             failpoint("after_apply");
             Ok(whole)
         }));

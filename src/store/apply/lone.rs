@@ -6,7 +6,7 @@ use crate::core::group::dims_json;
 use crate::core::handoff::{Handoff, Standing};
 use crate::core::lsn::Lsn;
 use crate::core::rule::KIND_PREFIX;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::store::Store;
 use crate::store::lease::Lease;
 use tokio_postgres::types::ToSql;
@@ -81,6 +81,10 @@ impl Store {
             &lsn,
         ];
         let row = self.one(include_str!("../sql/apply_one.sql"), &params).await?;
-        Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
+        let counts: Vec<i64> = row.try_get(0)?;
+        let [emitted, captured] = counts[..] else {
+            return Err(Error::new(Kind::Internal, "the gate for a lone signal did not return two counts"));
+        };
+        Ok(Applied { emitted, captured })
     }
 }

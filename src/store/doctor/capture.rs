@@ -63,7 +63,7 @@ impl Store {
             let right = match foreign.first() {
                 Some(table) => format!("the role does not own {table}"),
                 None if !creates => "the role has no CREATE on the database".to_owned(),
-                None => "`create` is off".to_owned(),
+                None => "creation is switched off".to_owned(),
             };
             let advice = "have the owner run `gov-handoff replication setup`, or what `gov-handoff replication sql` prints; until then it polls";
             Check::warn(NAME, format!("{problem}, and {right}"), advice)
