@@ -5,7 +5,10 @@ DEMO_ARGS ?=
 
 # Arguments of the hostile suite: HOSTILE_SEEDS=1,2 (or x10), HOSTILE_SECONDS, HOSTILE_MODES=poll,stream,auto, HOSTILE_PG=16
 
-.PHONY: demo test hostile lint bench pg clean
+# Arguments of the soak, as in: make soak SOAK_ARGS="--minutes 60"
+SOAK_ARGS ?=
+
+.PHONY: demo test hostile lint bench soak pg clean
 
 demo: pg
 	cargo build --release
@@ -24,6 +27,9 @@ lint:
 
 bench: pg
 	cargo bench --bench intake
+
+soak: pg
+	cargo bench --bench soak -- $(SOAK_ARGS)
 
 # What fetching a server needs, unless one is named or already in the cache.
 pg:

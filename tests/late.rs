@@ -141,3 +141,42 @@ async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
     );
     until("the frontier moves on", async || registry.number(frontier).await > before).await;
 }
+
+#[tokio::test]
+async fn holes_beyond_those_kept_are_left_to_the_frontier_which_finds_ids_in_them_and_rows_are_still_counted()
+{
+    let registry = Registry::new().await;
+    registry.sql("update dot_config set value = '20' where key = 'governance.holes.kept'").await;
+    let quick = [("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "200ms")];
+    let daemon = registry.daemon("poll", &quick);
+    let births = |ids: &str| {
+        format!(
+            "insert into birth_registry (id, entity_code, collection_name) select g, 'h' || g, 'c' from generate_series({ids}) g"
+        )
+    };
+    registry.sql(&births("2, 600, 2")).await;
+    registry.until_all_handed_off().await;
+    let ranges = "select count(*) from gov_worker_gap where source_name = 'birth_registry'";
+    until("the holes are few", async || registry.number(ranges).await <= 23).await;
+    let away = "select certified_away::bigint from gov_worker_frontier where source_name = 'birth_registry'";
+    assert_eq!(registry.number(away).await + registry.number(ranges).await, 301, "each is one or the other");
+
+    // Ids that are used after all, in what was certified away and in what was kept.
+    registry.sql(&births("101, 599, 100")).await;
+    registry.until_all_handed_off().await;
+    let by = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' = 'certify'";
+    assert!(registry.number(by).await >= 4, "the frontier found {}", registry.number(by).await);
+
+    // Counting still tells: what is there is enough, and one row less is not.
+    let uneven = "select count(*) from system_issues where issue_kind = 'source_not_conserved' and resolved_at is null";
+    let counts = "select count(*) from gov_worker_frontier where source_name = 'birth_registry' and certified_at > clock_timestamp() - interval '100 ms'";
+    let counted = std::time::Instant::now() + std::time::Duration::from_secs(4);
+    until("some counts", async || registry.number(counts).await == 1 && std::time::Instant::now() > counted)
+        .await;
+    assert_eq!(registry.number(uneven).await, 0);
+    registry
+        .sql("delete from birth_registry where id in (select id from birth_registry order by id limit 20)")
+        .await;
+    until("rows are missed", async || registry.number(uneven).await == 1).await;
+    drop(daemon);
+}

@@ -98,3 +98,15 @@ mod trust;
 
 // Hostile input: every row is handed off or set aside with a reason, through either path.
 mod hostile_input;
+
+// One writer at any moment, whatever happens to two or five instances: shown from the order of what was committed.
+mod instances;
+
+// The server lacks log space, connections, writes, time or a steady clock for a while: delayed, visible, recovered.
+mod server_faults;
+
+// The acceptance tests of the worker-cursor family, by name.
+mod acceptance;
+
+// Half a minute at sixty times the usual cadence: memory, sessions, retained log, our books and open findings stay flat.
+mod soak;

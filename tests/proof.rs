@@ -222,6 +222,11 @@ async fn what_retention_took_is_never_emitted_again() {
     assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
     let out = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
     assert!(out.contains("3,633 certified signals retired"), "{out}");
+    // The history of certificates goes with them, so that it does not grow for ever; the latest of each source stays.
+    assert!(out.contains("old certificates, heartbeats and announcements removed"), "{out}");
+    let history = "select count(*) from event_outbox where event_type = 'governance.handoff.certified'";
+    assert_eq!(number(&db.client, history).await, 0);
+    assert!(done(&db.url, &["certificates"]).await.contains("birth_registry"));
     assert_eq!(number(&db.client, &signals).await, 0);
 
     for arguments in [&["audit"][..], &["audit", "--full", "--check"], &["audit", "--full"]] {

@@ -76,7 +76,20 @@ pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
         total += n;
         bar.inc(n.try_into().unwrap_or(0));
     }
+    let mut notices = 0;
+    loop {
+        let n = store.retire_notices(before, CHUNK).await?;
+        if n == 0 {
+            break;
+        }
+        notices += n;
+        bar.inc(n.try_into().unwrap_or(0));
+    }
     bar.finish_and_clear();
     output::line(format_args!("{} certified signals retired", output::count(total)));
+    if notices > 0 {
+        let what = "old certificates, heartbeats and announcements removed";
+        output::line(format_args!("{} {what}", output::count(notices)));
+    }
     Ok(ExitCode::SUCCESS)
 }

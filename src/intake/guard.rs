@@ -86,7 +86,7 @@ impl SlotGuard {
         let key = format!("slot_budget_exceeded:{}", config.slot);
         store.raise(&Finding { kind: "slot_budget_exceeded", key, severity: "high", detail }).await?;
         let admin =
-            connect::open(&config.replication, "gov-handoff replication").await?.within(patience(config));
+            connect::open_within(&config.replication, "gov-handoff replication", patience(config)).await?;
         admin.release_slot(&config.slot).await?;
         admin.drop_slot(&config.slot).await?;
         self.retained = None;

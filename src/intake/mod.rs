@@ -166,12 +166,12 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
 
 /// A session of the daemon: whoever does not answer for the time of a lease is taken for gone, as others take us.
 async fn open(config: &Config, name: &str) -> Result<Store> {
-    Ok(connect::open(&config.target, name).await?.within(patience(config)))
+    connect::open_within(&config.target, name, patience(config)).await
 }
 
 /// The same for a session that applies batches.
 async fn open_writer(config: &Config, name: &str) -> Result<Store> {
-    Ok(connect::open_writer(&config.target, name).await?.within(patience(config)))
+    connect::open_writer_within(&config.target, name, patience(config)).await
 }
 
 /// Not below a few seconds: a large batch takes its time, and so does a crash recovery's first statement.

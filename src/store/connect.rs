@@ -15,9 +15,11 @@ use tokio_postgres::{Client, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
-/// off turns "you may not see these rows" from silence into an error.
+/// off turns "you may not see these rows" from silence into an error. Timeouts that a role or database has for its people
+/// are not for us: a batch that exceeds one would exceed it for ever. What we wait for we bound ourselves.
 pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 \
-     -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,public";
+     -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,public \
+     -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0";
 
 /// How long opening a session may take, authentication included.
 const OPENING: Duration = Duration::from_secs(5);
@@ -35,9 +37,21 @@ pub async fn open(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, SESSION).await
 }
 
-/// As [`open`], for a session that does little else than apply batches.
-pub async fn open_writer(target: &Target, name: &str) -> Result<Store> {
-    open_with(target, name, &format!("{SESSION} {WRITING}")).await
+/// As [`open`], for a session of the daemon: no statement is waited for longer than `patience`, and the server ends it by
+/// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
+/// somebody holds that lock those would use up the server's connections.
+pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+    Ok(open_with(target, name, &format!("{SESSION} {}", bound(patience))).await?.within(patience))
+}
+
+/// The same for a session that does little else than apply batches.
+pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+    let session = format!("{SESSION} {WRITING} {}", bound(patience));
+    Ok(open_with(target, name, &session).await?.within(patience))
+}
+
+fn bound(patience: Duration) -> String {
+    format!("-c statement_timeout={}", patience.as_millis())
 }
 
 /// As [`open`], for a session that only looks on. What it shows is met by key or by an index of what is open; where the

@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step {
         version: 1,
         name: "substrate",
@@ -68,6 +68,12 @@ const STEPS: [Step; 9] = [
         name: "watch",
         up: include_str!("../../migrations/0009_watch.sql"),
         down: Some(include_str!("../../migrations/0009_watch.down.sql")),
+    },
+    Step {
+        version: 10,
+        name: "steady",
+        up: include_str!("../../migrations/0010_steady.sql"),
+        down: Some(include_str!("../../migrations/0010_steady.down.sql")),
     },
 ];
 

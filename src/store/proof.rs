@@ -137,6 +137,11 @@ impl Store {
         Ok(self.one(include_str!("sql/outbox_retire.sql"), &[&worker, &before, &limit]).await?.try_get(0)?)
     }
 
+    /// Removes one chunk of what we said about ourselves before `before`; zero when nothing is left.
+    pub async fn retire_notices(&self, before: &str, limit: i32) -> Result<i64> {
+        Ok(self.one(include_str!("sql/notices_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
+    }
+
     /// Who holds the frontier back, in words.
     pub async fn frontier_holder(&self) -> Result<Option<String>> {
         Ok(self.frontier_holder_since().await?.map(|(who, _)| who))

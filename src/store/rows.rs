@@ -281,6 +281,7 @@ impl FrontierRead<'_> {
             .context(format!("counting the rows of {}", source.name()))?;
         Ok(Some(Conservation {
             handed_off: row.try_get("handed_off")?,
+            certified_away: row.try_get("certified_away")?,
             rows: row.try_get("rows")?,
             highest_handed_off: row.try_get("highest_handed_off")?,
             highest: row.try_get("highest")?,

@@ -10,7 +10,7 @@
 
 mod daemon;
 mod faults;
-mod proxy;
+pub mod proxy;
 mod random;
 mod verdict;
 mod writers;

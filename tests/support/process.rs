@@ -90,6 +90,10 @@ impl Process {
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("sh").success(), "{kill}");
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -1,0 +1,1 @@
+select public.gov_notices_retire($1::text::timestamptz, $2)

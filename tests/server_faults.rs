@@ -1,0 +1,310 @@
+//! What the server may lack or refuse for a while: log space, connections, writes, time, a steady clock. Each delays
+//! handoffs, can be seen, and passes without anybody's help: nothing missing, nothing twice.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gov_handoff::embedded::{Cluster, ClusterOptions};
+use tokio_postgres::Client;
+
+use crate::support::process::{PATIENCE, Process, Registry, done, run, under_writers, until};
+use crate::support::{blocking, connect, options, private_cluster};
+
+/// A server of its own, and the daemon under a role that is no superuser: those are spared some of this.
+struct Server {
+    daemon: Process,
+    registry: Registry,
+    cluster: Arc<Cluster>,
+}
+
+impl Server {
+    async fn start(settings: &[(&str, &str)], role: &str) -> Self {
+        let settings = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let cluster = Arc::new(private_cluster(ClusterOptions { settings, ..options() }).await);
+        Self::on(cluster, role).await
+    }
+
+    /// `role` are statements about the role `worker`, before its first session.
+    async fn on(cluster: Arc<Cluster>, role: &str) -> Self {
+        let registry = Registry::on(&cluster).await;
+        registry.sql("create role worker login replication in role gov_handoff_worker").await;
+        registry.sql(role).await;
+        done(&registry.url, &["replication", "setup"]).await;
+        let url = registry.url.replacen("postgres@", "worker@", 1);
+        let daemon = Process::daemon(&url, "auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms")]);
+        registry.until_streaming().await;
+        registry.births("before", 20).await;
+        registry.until_all_handed_off().await;
+        Self { daemon, registry, cluster }
+    }
+
+    async fn until_it_says(&self, words: &str) {
+        until(&format!("the log says {words}"), async || self.daemon.log().contains(words)).await;
+    }
+
+    /// By itself, without loss, by the stream again.
+    async fn recovers(&mut self) {
+        self.registry.births("after", 20).await;
+        self.registry.until_all_handed_off().await;
+        self.registry.until_streaming().await;
+        assert!(self.daemon.has_ended().is_none(), "it gave up: {}", self.daemon.log());
+    }
+
+    async fn sessions(&self) -> i64 {
+        let query = "select count(*) from pg_stat_activity where usename = 'worker' and backend_type = 'client backend'";
+        self.registry.number(query).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_writes_for_a_while() {
+    let mut server = Server::start(&[], "").await;
+    let registry = &server.registry;
+    // Births go on: this session asks for writing.
+    registry.sql("set default_transaction_read_only = off").await;
+    registry.sql("alter system set default_transaction_read_only = on").await;
+    registry.sql("select pg_reload_conf()").await;
+    let reloaded =
+        "select count(*) from pg_settings where name = 'default_transaction_read_only' and reset_val = 'on'";
+    until("read-only", async || registry.number(reloaded).await == 1).await;
+    server.until_it_says("read-only transaction").await;
+    registry.births("meanwhile", 50).await;
+    let silent = "select count(*) from v_governance_worker where not alive";
+    until("it looks silent", async || registry.number(silent).await == 1).await;
+    assert!(registry.verdict().await.missing > 0, "handed off although nothing may be written");
+    // Whoever asks is told, though the watchdog cannot write it down.
+    let status = run(&registry.url, &["status"]).await;
+    assert_eq!(status.status.code(), Some(1), "{}", String::from_utf8_lossy(&status.stdout));
+    registry.sql("alter system reset default_transaction_read_only").await;
+    registry.sql("select pg_reload_conf()").await;
+    server.recovers().await;
+}
+
+/// Takes every connection there is, and every one that comes free.
+fn hog(url: String) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut held: Vec<Client> = Vec::new();
+        loop {
+            match tokio_postgres::connect(&url, tokio_postgres::NoTls).await {
+                Ok((client, connection)) => {
+                    tokio::spawn(connection);
+                    held.push(client);
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_has_no_connection_left_for_a_while() {
+    let mut server = Server::start(&[("max_connections", "25")], "create role hog login").await;
+    let url = server.registry.url.replacen("postgres@", "hog@", 1);
+    let hogs: Vec<_> = (0..3).map(|_| hog(url.clone())).collect();
+    let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'worker'";
+    until("the daemon has no session left", async || {
+        server.registry.number(cut).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.sessions().await == 0
+    })
+    .await;
+    server.until_it_says("raise max_connections").await;
+    server.registry.births("meanwhile", 50).await;
+    let watch = async || run(&server.registry.url, &["watch", "--once"]).await.status.code();
+    until("the watchdog says so", async || watch().await == Some(1)).await;
+    assert!(server.registry.verdict().await.missing >= 50, "handed off without a connection");
+    for hog in &hogs {
+        hog.abort();
+    }
+    drop(hogs);
+    server.recovers().await;
+    until("the watchdog is content", async || {
+        run(&server.registry.url, &["watch", "--once"]).await.status.code() == Some(0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn timeouts_that_an_administrator_set_for_people_do_not_stop_the_daemon() {
+    let low = "alter role worker set statement_timeout = '25ms'; alter role worker set lock_timeout = '5ms'; \
+               alter role worker set idle_in_transaction_session_timeout = '25ms'";
+    let mut server = Server::start(&[], low).await;
+    // Batches that take longer than that.
+    server.registry.births("many", 30_000).await;
+    server.recovers().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_ours_that_somebody_locks_delays_and_piles_up_no_sessions() {
+    let mut server = Server::start(&[], "").await;
+    let locker = connect(&server.registry.url).await;
+    locker
+        .batch_execute("begin; lock table gov_candidate_group in access exclusive mode")
+        .await
+        .expect("lock");
+    server.registry.births("meanwhile", 50).await;
+    // It waits five seconds for an answer. What it has given up must not go on waiting on the server, session after session.
+    let forgotten = "select count(*) from pg_stat_activity where usename = 'worker' and state = 'active'
+                        and backend_type = 'client backend' and query_start < clock_timestamp() - interval '7 s'";
+    let over = Instant::now() + Duration::from_secs(11);
+    while Instant::now() < over {
+        assert_eq!(server.registry.number(forgotten).await, 0, "{}", server.daemon.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(server.daemon.log().contains("WARN"), "nothing is said: {}", server.daemon.log());
+    locker.batch_execute("rollback").await.expect("unlock");
+    server.recovers().await;
+}
+
+/// The server's clock stepped by moving what was written by it, for the writer that hangs: one that lives writes anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_stepped_neither_stops_nor_doubles_anything() {
+    let mut server = Server::start(&[], "").await;
+    let url = server.registry.url.replacen("postgres@", "worker@", 1);
+    let registry = &server.registry;
+    let step = async |by: &str| {
+        let update = format!(
+            "update queue_heartbeat set last_tick_at = last_tick_at + interval '{by}' where executor_name = 'gov_handoff_intake'"
+        );
+        registry.sql(&update).await;
+    };
+    let sane = "select count(*) from queue_heartbeat where executor_name = 'gov_handoff_intake'
+                 and abs(extract(epoch from clock_timestamp() - last_tick_at)) < 1";
+    for by in ["1 hour", "-1 hour"] {
+        step(by).await;
+        registry.births("stepped", 20).await;
+        registry.until_all_handed_off().await;
+        until("it ticks by the clock as it is", async || registry.number(sane).await == 1).await;
+    }
+    let term = "select (metadata ->> 'term')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let mut standby = Process::daemon(&url, "auto", &[]);
+    let waits = "select count(*) from pg_stat_activity where application_name = 'gov-handoff keeper'";
+    until("the standby asks", async || registry.number(waits).await > 1).await;
+    for (by, which) in [("1 hour", true), ("-1 hour", false)] {
+        let hung = if which { &server.daemon } else { &standby };
+        let held = registry.number(term).await;
+        hung.signal("STOP");
+        step(by).await;
+        let stepped = Instant::now();
+        registry.births("hung", 20).await;
+        until("another takes over", async || registry.number(term).await > held).await;
+        assert!(stepped.elapsed() < Duration::from_secs(3), "{by}: after {:?}", stepped.elapsed());
+        registry.until_all_handed_off().await;
+        hung.signal("CONT");
+        until("it notices", async || hung.log().contains("lease lost, standing by")).await;
+    }
+    // A worker that is dead, with nobody to take over, is not taken for alive until the clock has caught up.
+    standby.kill();
+    server.daemon.kill();
+    step("1 hour").await;
+    let watch = async || run(&registry.url, &["watch", "--once"]).await.status.code();
+    until("the watchdog says so", async || watch().await == Some(1)).await;
+}
+
+/// The log on a small filesystem of its own; where none may be mounted, in a directory that nobody may write to. To the
+/// server both are the same: it cannot make the next segment.
+struct SmallLog {
+    directory: PathBuf,
+    mounted: bool,
+}
+
+fn sh(script: &str) -> bool {
+    Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
+}
+
+impl SmallLog {
+    /// Of a stopped server.
+    fn of(cluster: &Cluster) -> Self {
+        let directory = cluster.data_dir().join("pg_wal");
+        let at = directory.display();
+        let mounted = sh(&format!(
+            "mv {at} {at}.was && mkdir {at} && mount -t tmpfs -o size=128m tmpfs {at} 2>/dev/null"
+        ));
+        let moved = format!("cp -a {at}.was/. {at}/ && chown --reference={at}.was {at} && chmod 700 {at}");
+        assert!(sh(&moved), "the log moves");
+        Self { directory, mounted }
+    }
+
+    fn fill(&self) {
+        let at = self.directory.display();
+        if self.mounted {
+            // Ends with an error, which is the point.
+            sh(&format!("dd if=/dev/zero of={at}/filler bs=64k 2>/dev/null"));
+        } else {
+            assert!(sh(&format!("chmod 500 {at}")));
+        }
+    }
+
+    fn clear(&self) {
+        assert!(sh(&format!("rm -f {0}/filler && chmod 700 {0}", self.directory.display())));
+    }
+}
+
+impl Drop for SmallLog {
+    fn drop(&mut self) {
+        if self.mounted {
+            sh(&format!("umount -l {}", self.directory.display()));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_has_no_room_for_its_log_for_a_while() {
+    let settings = [("max_wal_size", "32MB"), ("min_wal_size", "32MB"), ("restart_after_crash", "on")];
+    let settings = settings.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
+    let cluster = Arc::new(private_cluster(ClusterOptions { settings, ..options() }).await);
+    let of = Arc::clone(&cluster);
+    let log = blocking(move || {
+        of.stop(gov_handoff::embedded::StopMode::Fast).expect("stop");
+        let log = SmallLog::of(&of);
+        of.start_again().expect("start again");
+        log
+    })
+    .await;
+    let mut server = Server::on(cluster, "create table elsewhere (t text)").await;
+    // Unmounted before the server's directory is removed, however this ends.
+    let log = log;
+    let url = server.registry.url.clone();
+    under_writers(&url, 17, 2, async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        log.fill();
+        let begun = Instant::now();
+        let more = "insert into elsewhere select repeat(md5(g::text), 30) from generate_series(1, 5000) g";
+        while server.registry.client.batch_execute(more).await.is_ok() {
+            assert!(begun.elapsed() < PATIENCE, "the server never runs out of room");
+        }
+        let said = std::fs::read_to_string(server.cluster.log_path()).unwrap_or_default();
+        let panic = if log.mounted { "No space left on device" } else { "Permission denied" };
+        assert!(said.contains("PANIC") && said.contains(panic), "the server failed otherwise: {said}");
+        server.until_it_says("cannot connect").await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        log.clear();
+        // An administrator who made room starts what has not come back by itself.
+        let cluster = Arc::clone(&server.cluster);
+        blocking(move || {
+            let deadline = Instant::now() + PATIENCE;
+            while cluster.pid().is_none() && cluster.start_again().is_err() {
+                assert!(Instant::now() < deadline, "the server does not come back");
+            }
+        })
+        .await;
+        server.registry.client = reconnected(&url).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    })
+    .await;
+    server.recovers().await;
+}
+
+async fn reconnected(url: &str) -> Client {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok((client, connection)) = tokio_postgres::connect(url, tokio_postgres::NoTls).await {
+            tokio::spawn(connection);
+            return client;
+        }
+        assert!(Instant::now() < deadline, "the server does not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
