@@ -132,7 +132,7 @@ async fn what_is_wrong_in_the_database_is_named() {
     sql(
         &db.client,
         "alter table event_outbox drop column causation_id; \
-         alter table event_pending alter column correlation_id type varchar; \
+         alter table queue_heartbeat alter column executor_kind type varchar; \
          alter table birth_registry enable row level security; \
          update gov_schema_version set checksum = 'x' where version = 3; \
          select gov_finding_raise('slot_lost', 'slot_lost:x', 'warning'); \
@@ -146,7 +146,7 @@ async fn what_is_wrong_in_the_database_is_named() {
     assert_eq!(after.code, 1, "{}", after.text);
     after
         .says("trace columns", "warn", "no causation_id")
-        .says("shape", "fail", "event_pending.correlation_id is character varying, expected text")
+        .says("shape", "fail", "queue_heartbeat.executor_kind is character varying, expected text")
         .says("row security", "fail", "on public.birth_registry")
         .says("dead letters", "warn", "1 open")
         .says("findings", "warn", "slot_lost:x")
