@@ -103,7 +103,7 @@ async fn soak(cluster: &Cluster, options: &Options) -> bool {
     }
     let client = connect(&url).await;
     // As many holes as there are after a few minutes, so that the rest of the time shows whether they stay as many.
-    let kept = "update dot_config set value = '100' where key = 'governance.holes.kept'";
+    let kept = "update dot_config set value = '20' where key = 'governance.holes.kept'";
     client.batch_execute(kept).await.expect(kept);
     let daemon = program(&url, &["run"])
         .env("GOV_HANDOFF_CERTIFY_INTERVAL", options.sped_up(60))

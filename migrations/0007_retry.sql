@@ -137,6 +137,8 @@ declare
     v_worker text;
     v_new boolean;
 begin
+    -- First, because a batch locks its cursor behind the fence as well; to the commit nobody takes over.
+    perform gov_lease_fence(p_worker, p_owner, p_term);
     select coalesce(max(c.worker_name) filter (where c.worker_name = p_worker), min(c.worker_name), p_worker) into v_worker
       from gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';
     -- Handed off by an operator's replay once, and lost and refused since: the same letter is open again.
@@ -172,7 +174,6 @@ begin
     end if;
     delete from event_pending
      where id = p_staged and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
-    perform gov_lease_fence(p_worker, p_owner, p_term);
     return v_new;
 end
 $$;

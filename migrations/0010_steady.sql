@@ -217,3 +217,44 @@ $$;
 alter function public.gov_notices_retire(timestamptz, int) owner to gov_handoff_owner;
 revoke all on function public.gov_notices_retire(timestamptz, int) from public;
 grant execute on function public.gov_notices_retire(timestamptz, int) to gov_handoff_operator;
+
+-- Locks ------------------------------------------------------------------------------------------------------------
+
+-- As in 0005, in the order of locks that applying a batch has: types, lease, cursor. (The server runs the parts of a WITH that
+-- nothing refers to after the rest, so a batch updates its cursors behind the fence, whatever the text's order.) The other way
+-- round a certificate and a batch of the stream waited for each other now and then, and one of them was ended for it. The
+-- fence is as good at the start: its row stays locked to the commit, so a takeover waits for all of this.
+create or replace function public.gov_certificate_put(p_worker text, p_owner text, p_term bigint, p_cursor_worker text, p_source text,
+                                           p_certificate jsonb, p_history boolean)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_active boolean;
+begin
+    if p_history then
+        perform pg_advisory_xact_lock_shared(6748001, 1);
+    end if;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    update gov_worker_cursor
+       set last_run_summary = jsonb_set(last_run_summary, '{certificate}', p_certificate), updated_at = clock_timestamp(),
+           phase = 'incremental'
+     where worker_name = p_cursor_worker and source_name = p_source;
+    if p_history then
+        select active into v_active from event_type_registry
+         where event_domain = 'governance' and event_type = 'governance.handoff.certified';
+        if v_active then
+            insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+                event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
+            values (gen_random_uuid(), 'governance', 'governance.handoff.certified', 'health', 'info', 'immediate',
+                p_source, 'certificate:' || p_source, p_owner, 'gov-handoff', 'safe_metadata', p_certificate);
+        else
+            insert into event_pending (id, event_domain, event_type_hint, entity_table, canonical_address, actor_ref,
+                capture_payload)
+            values (gen_random_uuid(), 'governance', 'governance.handoff.certified', p_source, 'certificate:' || p_source,
+                p_owner, p_certificate || '{"event_stream": "health", "event_severity": "info", "source_system": "gov-handoff"}');
+        end if;
+        perform gov_audit_write(p_owner, p_source, 'certified');
+    end if;
+end
+$$;

@@ -56,3 +56,48 @@ async fn nothing_but_the_record_grows_with_time() {
         "it was there to be looked at"
     );
 }
+
+/// Certificates and letters lock the lease and a cursor, and so does every batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_and_batches_never_wait_for_each_other_in_a_circle() {
+    let registry = Registry::new().await;
+    // Time enough, between a certificate's lock of the cursor and whatever it locks next, for a batch to come in between.
+    let slow = "create function verify.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.1); return null; end $$;
+                create trigger slow after update on gov_worker_cursor for each row
+                    when (new.last_run_summary is distinct from old.last_run_summary) execute function verify.slow();
+                grant usage on schema verify to public";
+    registry.sql(slow).await;
+    let daemon = registry.daemon("auto", &[]);
+    registry.until_streaming().await;
+    let lone = "insert into birth_registry (entity_code, collection_name) values ('lone', 'c')";
+    let writers: Vec<_> = (0..3)
+        .map(|_| {
+            let url = registry.url.clone();
+            tokio::spawn(async move {
+                let client = crate::support::connect(&url).await;
+                let over = Instant::now() + Duration::from_secs(5);
+                while Instant::now() < over {
+                    client.batch_execute(lone).await.expect("a birth");
+                }
+            })
+        })
+        .collect();
+    // As the daemon does it, under its lease, only more often.
+    let put =
+        "select gov_certificate_put(executor_name, lease_owner, (metadata ->> 'term')::bigint, executor_name,
+                   'birth_registry', jsonb_build_object('n', clock_timestamp()), false)
+                 from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
+        registry.client.query_one(put, &[]).await.expect("a certificate");
+    }
+    for writer in writers {
+        writer.await.expect("a writer");
+    }
+    registry.until_all_handed_off().await;
+    // The victim's session tells when it has ended.
+    let circles = "select deadlocks from pg_stat_database where datname = current_database()";
+    assert!(!daemon.log().contains("deadlock"), "{}", daemon.log());
+    assert_eq!(registry.number(circles).await, 0);
+    drop(daemon);
+    registry.drop_slots().await;
+}
