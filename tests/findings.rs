@@ -252,7 +252,7 @@ async fn reads_that_take_long_slow_us_down() {
     let _daemon = Daemon::running(&db, "poll", &environment).await;
     // A lock on the table is the easiest way to make a read of it long.
     let holder = connect(&db.url).await;
-    sql(&holder, "begin; lock table birth_registry in access exclusive mode; select pg_sleep(1); commit")
+    sql(&holder, "begin; lock table birth_registry in access exclusive mode; select pg_sleep(3); commit")
         .await;
     open(&db, "handoff_throttled:gov_handoff_intake", "warning").await;
     status_says(&db, "a read took").await;
