@@ -458,6 +458,11 @@ begin
     )
     select count(*) into v_emitted from recorded;
 
+    -- Not each time: the stream leaves it out where it would be another page to write for one signal.
+    if l_slot is not null then
+        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+         where slot_name = l_slot and durable_lsn < l_lsn;
+    end if;
     with cursors as (
         update gov_worker_cursor c
            set events_seen = c.events_seen + 1, attempts_written = c.attempts_written + 1,
@@ -469,9 +474,6 @@ begin
                    when gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
                    then c_id else c.last_watermark_id end
          where c.worker_name = p_worker and c.source_name = r_source
-    ), moved as (
-        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
-         where slot_name = l_slot and durable_lsn < l_lsn
     )
     update queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'

@@ -139,37 +139,37 @@ end
 $$;
 
 -- The monotone guard of the watermark, for whoever writes it. The gate of 0003 never moves it back: a hole that is filled
--- late leaves it where it is. Whatever else would (a write by hand, a restored row, a faulty gate) is put right in the same
--- transaction and is a finding. After the update and with a condition, so that a batch pays for a comparison and no more.
+-- late leaves it where it is. Whatever else would (a write by hand, a restored row, a faulty gate) is put right before it is
+-- written, and is a finding. Plain conditions in the order of their price, because every batch pays for them; not a WHEN
+-- clause, which the server would parse for every batch.
 create function public.gov_watermark_hold()
-returns trigger language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+returns trigger language plpgsql
 as $$
 begin
-    update gov_worker_cursor set last_watermark_ts = old.last_watermark_ts, last_watermark_id = old.last_watermark_id
-     where worker_name = new.worker_name and source_name = new.source_name;
-    perform gov_finding_raise('cursor_watermark_regression',
+    if new.last_watermark_ts > old.last_watermark_ts
+       or old.last_watermark_id is null
+       or new.last_watermark_id is not distinct from old.last_watermark_id
+          and new.last_watermark_ts is not distinct from old.last_watermark_ts
+       -- An audit's own progress has no definition, and starts over.
+       or not old.metadata ? 'id'
+       or public.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,
+                                     old.last_watermark_id, old.metadata)
+    then
+        return new;
+    end if;
+    perform public.gov_finding_raise('cursor_watermark_regression',
         'cursor_watermark_regression:' || old.worker_name || ':' || old.source_name, 'high',
         jsonb_build_object('worker', old.worker_name, 'source', old.source_name,
             'held_at', old.last_watermark_ts, 'held_id', old.last_watermark_id,
             'refused_at', new.last_watermark_ts, 'refused_id', new.last_watermark_id));
-    return null;
+    new.last_watermark_ts := old.last_watermark_ts;
+    new.last_watermark_id := old.last_watermark_id;
+    return new;
 end
 $$;
 create trigger gov_watermark_monotone
-    after update of last_watermark_ts, last_watermark_id on public.gov_worker_cursor
-    for each row
-    when (old.last_watermark_id is not null
-          and (new.last_watermark_id is distinct from old.last_watermark_id
-               or new.last_watermark_ts is distinct from old.last_watermark_ts)
-          and (new.last_watermark_ts > old.last_watermark_ts) is not true
-          -- Not what we put right ourselves.
-          and pg_trigger_depth() = 0
-          -- An audit's own progress has no definition, and starts over.
-          and old.metadata ? 'id'
-          and public.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,
-                                         old.last_watermark_id, old.metadata) is not true)
-    execute function public.gov_watermark_hold();
+    before update of last_watermark_ts, last_watermark_id on public.gov_worker_cursor
+    for each row execute function public.gov_watermark_hold();
 
 -- Heartbeat --------------------------------------------------------------------------------------------------------
 

@@ -200,7 +200,15 @@ async fn a_storm_is_said_and_slows_us_down_and_loses_nothing() {
         status_says(&db, "groups were dirtied at once").await;
         let lease = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
         let ticks = number(&db.client, lease).await;
-        // Slower, and yet all of it.
+        // A batch that takes long, and what comes after it: slower, and yet all of it.
+        let holder = connect(&db.url).await;
+        sql(&holder, "begin; lock table gov_worker_cursor in share mode").await;
+        sql(&db.client, BIRTHS).await;
+        let held_up = "select exists (select from pg_locks join pg_stat_activity using (pid) \
+                        where not granted and relation = 'gov_worker_cursor'::regclass and application_name like '%writer')";
+        until(&db.client, held_up).await;
+        sql(&holder, "select pg_sleep(0.2); commit").await;
+        all_handed_off(&db).await;
         let begun = std::time::Instant::now();
         sql(&db.client, BIRTHS).await;
         all_handed_off(&db).await;
@@ -247,10 +255,17 @@ async fn sessions_that_wait_for_locks_slow_us_down_until_they_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_that_take_long_slow_us_down() {
     let db = migrated().await;
-    let environment =
-        [&QUICK[..], &[("GOV_HANDOFF_SLOW_READ", "300ms"), ("GOV_HANDOFF_LAG_LIMIT", "1m")]].concat();
+    let environment = [
+        &QUICK[..],
+        &[
+            ("GOV_HANDOFF_SLOW_READ", "300ms"),
+            ("GOV_HANDOFF_READ_TIMEOUT", "600ms"),
+            ("GOV_HANDOFF_LAG_LIMIT", "1m"),
+        ],
+    ]
+    .concat();
     let _daemon = Daemon::running(&db, "poll", &environment).await;
-    // A lock on the table is the easiest way to make a read of it long.
+    // A lock on the table is the easiest way to make reads of it long, one after the other.
     let holder = connect(&db.url).await;
     sql(&holder, "begin; lock table birth_registry in access exclusive mode; select pg_sleep(3); commit")
         .await;

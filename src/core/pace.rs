@@ -1,7 +1,8 @@
 //! When to go slower, and when heavy work may be done at all: what the server says of its load, against limits.
 //!
-//! Going slower is a pause before each batch, and no more: every batch is still applied and acknowledged, so nothing waits
-//! for ever, however long the load lasts. Heavy work (certifying passes and the counts beside them) waits as long as there
+//! Going slower is a rest before each batch, in proportion to what the batch before it took, and no more: every batch is
+//! still applied and acknowledged, so nothing waits for ever, however long the load lasts, and a lone birth, which is no
+//! load, hardly waits. Heavy work (certifying passes and the counts beside them) waits as long as there
 //! is load, but not longer than [`PATIENCE`], and outside the off-peak windows if there are any.
 
 use std::fmt;
@@ -16,6 +17,11 @@ const SURGE: f64 = 3.0;
 const MEMORY: f64 = 60.0;
 /// Heavy work that was put off for load this long is done all the same: a proof that never comes is worse.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// At a slow pace a lane rests this many times as long as its last batch took: it works a tenth of the time.
+const REST: u32 = 9;
+/// So many slow reads in a row are the server's doing. A lone one may be ours: a process that was suspended, or a connection
+/// that was cut, measures its own absence.
+const SLOW_IN_A_ROW: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -23,12 +29,13 @@ pub struct Limits {
     pub lock_waits: u64,
     /// Bytes of log that a standby has yet to replay.
     pub standby_lag: u64,
-    /// One read of ours.
+    /// One read of ours; longer ones in a row are load.
     pub slow_read: Duration,
     /// Groups dirtied between two looks, as a share of all that were there before.
     pub storm_share: f64,
     /// Fewer groups than this are no storm, whatever their share: in a small system one rule change dirties all.
     pub storm_floor: u64,
+    /// The longest rest before a batch.
     pub pause: Duration,
     /// When heavy work may be done; none: always.
     pub off_peak: Vec<Window>,
@@ -87,7 +94,7 @@ pub fn causes(load: &Load, limits: &Limits, usual: f64) -> Vec<Cause> {
 /// How the lanes go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Before each batch.
+    /// The longest rest before a batch.
     pub pause: Duration,
     /// Why, if there is a pause.
     pub causes: Vec<Cause>,
@@ -109,15 +116,44 @@ impl Pace {
     pub fn reason(&self) -> Option<String> {
         let slow = (!self.causes.is_empty()).then(|| {
             let causes: Vec<_> = self.causes.iter().map(ToString::to_string).collect();
-            format!("pausing {} ms before each batch: {}", self.pause.as_millis(), causes.join(", "))
+            format!("resting up to {} ms before each batch: {}", self.pause.as_millis(), causes.join(", "))
         });
         let parts: Vec<_> = slow.into_iter().chain(self.deferred.clone()).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
+    /// How long to rest before a batch, when the last one took so long.
+    #[must_use]
+    pub fn rest_after(&self, worked: Duration) -> Duration {
+        self.pause.min(worked.saturating_mul(REST))
+    }
+
     #[must_use]
     pub fn is_storm(&self) -> bool {
         self.causes.iter().any(|c| matches!(c, Cause::Storm { .. }))
+    }
+}
+
+/// The reads of one source, as they come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reads {
+    slow_in_a_row: u32,
+    slowest: Duration,
+}
+
+impl Reads {
+    pub fn note(&mut self, took: Duration, limit: Duration) {
+        *self = if took > limit {
+            Self { slow_in_a_row: self.slow_in_a_row.saturating_add(1), slowest: self.slowest.max(took) }
+        } else {
+            Self::default()
+        };
+    }
+
+    /// The slowest of those in a row, if they are enough to say something about the server.
+    #[must_use]
+    pub fn slowest(&self) -> Duration {
+        if self.slow_in_a_row >= SLOW_IN_A_ROW { self.slowest } else { Duration::ZERO }
     }
 }
 

@@ -73,6 +73,8 @@ struct Turn {
     batch: u32,
     due: Instant,
     pause: Duration,
+    /// How long the last batch took.
+    worked: Duration,
     all_ranges_at: Instant,
     cool_at: Instant,
     /// When holes could last be filled by anybody, and by whom.
@@ -181,6 +183,7 @@ impl Session<'_> {
                 batch,
                 due: now,
                 pause: Duration::ZERO,
+                worked: Duration::ZERO,
                 all_ranges_at: now,
                 cool_at: now,
                 checkpoint: None,
@@ -224,7 +227,7 @@ impl Session<'_> {
             Ok(outcome) => Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused),
             // The read took longer than it may: ask for less.
             Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
-                self.shared.note_read(self.shared.config.read_timeout);
+                self.shared.note_read(turn.source.name(), self.shared.config.read_timeout);
                 turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
                 tracing::warn!(
                     source = turn.source.name(),
@@ -276,7 +279,7 @@ impl Session<'_> {
                     let asked = Instant::now();
                     let found =
                         self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?;
-                    shared.note_read(asked.elapsed());
+                    shared.note_read(turn.source.name(), asked.elapsed());
                     Ahead::of(&turn.source, found)?
                 }
                 some => some,
@@ -298,8 +301,11 @@ impl Session<'_> {
                 let found = self.reader.rows_in_ranges(worker, &turn.source, depth, from, limit).await?;
                 Ahead::of(&turn.source, found)
             };
+            shared.rest(turn.worked).await;
             failpoint("keyset_before_apply");
+            let working = Instant::now();
             let (handed_off, read) = tokio::join!(self.hand_off(&mut turn.proof, rows, advance), read_ahead);
+            turn.worked = working.elapsed();
             total += handed_off?;
             failpoint("keyset_after_apply");
             ahead = read?;
@@ -324,7 +330,6 @@ impl Session<'_> {
         advance: Advance<'_>,
     ) -> Result<Outcome> {
         let shared = self.shared;
-        shared.rest().await;
         let streaming = *shared.mode.borrow() == Mode::Streaming;
         let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
         // What a poll finds is new. What is found behind a stream, or in the place of one that is away, is explained.

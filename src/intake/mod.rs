@@ -27,12 +27,11 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Intent, Mode};
-use crate::core::pace::Pace;
+use crate::core::pace::{Pace, Reads};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::store::lease::Lease;
 use crate::store::{Store, connect};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -81,8 +80,8 @@ struct Shared {
     pace: watch::Sender<Pace>,
     /// When the last pass over each source that saw all of it began.
     looks: Mutex<HashMap<String, Instant>>,
-    /// The longest read since it was last asked for, in milliseconds.
-    slowest_read: AtomicU64,
+    /// The latest reads of each source.
+    reads: Mutex<HashMap<String, Reads>>,
 }
 
 impl Shared {
@@ -90,10 +89,10 @@ impl Shared {
         *self.stop.borrow()
     }
 
-    /// The pause that a loaded server is given before a batch. It is bounded and ends when we are told to stop, so what
-    /// has arrived is always applied and acknowledged, only later.
-    async fn rest(&self) {
-        let pause = self.pace.borrow().pause;
+    /// The rest that a loaded server is given before a batch, when the last one took so long. It is bounded and ends when
+    /// we are told to stop, so what has arrived is always applied and acknowledged, only later.
+    async fn rest(&self, worked: Duration) {
+        let pause = self.pace.borrow().rest_after(worked);
         if pause.is_zero() || self.once {
             return;
         }
@@ -114,12 +113,15 @@ impl Shared {
         self.looks.lock().ok().and_then(|looks| looks.get(source).copied())
     }
 
-    fn note_read(&self, took: Duration) {
-        self.slowest_read.fetch_max(took.as_millis().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    fn note_read(&self, source: &str, took: Duration) {
+        if let Ok(mut reads) = self.reads.lock() {
+            reads.entry(source.to_owned()).or_default().note(took, self.config.pace.slow_read);
+        }
     }
 
-    fn take_slowest_read(&self) -> Duration {
-        Duration::from_millis(self.slowest_read.swap(0, Ordering::Relaxed))
+    fn slowest_read(&self) -> Duration {
+        let reads = self.reads.lock();
+        reads.ok().and_then(|reads| reads.values().map(Reads::slowest).max()).unwrap_or_default()
     }
 }
 
@@ -203,7 +205,7 @@ async fn lead(
         look: Notify::new(),
         pace: watch::Sender::new(Pace::first(&config.pace)),
         looks: Mutex::default(),
-        slowest_read: AtomicU64::new(0),
+        reads: Mutex::default(),
     });
     let mut keeper = tokio::spawn(chores::keep(Arc::clone(&shared), session));
     let mut lanes = tokio::spawn(run_lanes(Arc::clone(&shared)));

@@ -50,7 +50,7 @@ impl Pacer {
             blocked_by_us: positive(server.blocked_by_us),
             lock_waits: positive(server.lock_waits),
             standby_lag: server.standby_lag.map(positive),
-            slowest_read: shared.take_slowest_read(),
+            slowest_read: shared.slowest_read(),
             dirtied: positive(dirtied.dirtied),
             groups: positive(dirtied.groups),
         };

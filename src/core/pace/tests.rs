@@ -97,3 +97,31 @@ fn a_system_in_which_everything_changes_all_the_time_is_busy_and_not_in_a_storm(
     }
     assert!(governor.decide(&busy, &limits(), at(600), 0).is_storm(), "after a quiet time it is one again");
 }
+
+#[test]
+fn a_lane_rests_in_proportion_to_what_it_does_and_never_longer_than_it_may() {
+    let slow = Pace { pause: Duration::from_millis(250), ..Pace::default() };
+    assert_eq!(
+        slow.rest_after(Duration::from_millis(1)),
+        Duration::from_millis(9),
+        "a lone birth is no load"
+    );
+    assert_eq!(slow.rest_after(Duration::from_millis(20)), Duration::from_millis(180));
+    assert_eq!(slow.rest_after(SECOND), Duration::from_millis(250));
+    assert_eq!(slow.rest_after(Duration::MAX), Duration::from_millis(250));
+    assert_eq!(Pace::default().rest_after(SECOND), Duration::ZERO, "at full speed there is no rest");
+}
+
+#[test]
+fn one_slow_read_may_be_our_own_absence_and_two_in_a_row_are_load() {
+    let (mut reads, limit) = (Reads::default(), SECOND * 2);
+    reads.note(SECOND * 9, limit);
+    assert_eq!(reads.slowest(), Duration::ZERO);
+    reads.note(limit, limit);
+    reads.note(SECOND * 3, limit);
+    assert_eq!(reads.slowest(), Duration::ZERO, "one in between was fast");
+    reads.note(SECOND * 4, limit);
+    assert_eq!(reads.slowest(), SECOND * 4, "of those in a row");
+    reads.note(SECOND, limit);
+    assert_eq!(reads.slowest(), Duration::ZERO);
+}

@@ -17,6 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// After a lone signal its position is made durable, and then acknowledged, at most this often: it would cost the signal
+/// a twentieth of its time, and what the server sends again after a crash is known and absorbed.
+const RECORD_EVERY: Duration = Duration::from_secs(1);
 /// An idle position is made durable, and then acknowledged, at most this often: each costs a commit.
 const IDLE_CONFIRM: Duration = Duration::from_secs(5);
 /// Or when the server would have to keep this much log for us.
@@ -51,15 +54,26 @@ impl Pending {
     }
 }
 
-/// A batch that is being committed; it comes to the end of its last whole transaction.
-type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Option<Lsn>>> + Send + 'a>>;
+/// A batch that is being committed.
+type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Committed>> + Send + 'a>>;
+
+/// What a batch came to.
+struct Committed {
+    /// The end of its last whole transaction.
+    whole: Option<Lsn>,
+    /// That end was recorded with it.
+    recorded: bool,
+    took: Duration,
+}
 
 /// What the loop woke up for.
 enum Step {
-    Recorded(Result<Option<Lsn>>),
+    Recorded(Result<Committed>),
     Arrived(Event),
     /// Nothing for a while.
     Quiet,
+    /// Time to record how far we are.
+    Due,
 }
 
 pub struct Lane<'a> {
@@ -69,7 +83,12 @@ pub struct Lane<'a> {
     relations: Relations,
     pending: Pending,
     in_flight: Option<InFlight<'a>>,
+    /// Recorded and acknowledged.
     durable: Lsn,
+    /// Everything before here is handed off; never behind `durable`.
+    handed_off: Lsn,
+    /// How long the last batch took.
+    worked: Duration,
     confirmed_at: Instant,
     definitions: tokio::sync::watch::Receiver<u64>,
     /// With `--once`: where to end.
@@ -96,6 +115,8 @@ impl<'a> Lane<'a> {
             pending: Pending::default(),
             in_flight: None,
             durable,
+            handed_off: durable,
+            worked: Duration::ZERO,
             confirmed_at: Instant::now(),
             definitions,
             target,
@@ -107,11 +128,15 @@ impl<'a> Lane<'a> {
         let end = self.follow(&mut stream).await;
         // Whatever ended it, what was begun is seen through, so that as little as possible is sent again.
         let recorded = match self.in_flight.take() {
-            Some(batch) => batch.await.map(|whole| self.record(whole, &stream)),
+            Some(batch) => batch.await.map(|committed| self.record(&committed, &stream)),
             None => Ok(()),
         };
+        let end = end.and_then(|end| recorded.map(|()| end));
+        if end.is_ok() && self.handed_off > self.durable {
+            self.confirm(self.handed_off, &stream).await?;
+        }
         stream.close(self.durable, FAREWELL).await;
-        end.and_then(|end| recorded.map(|()| end))
+        end
     }
 
     /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
@@ -132,6 +157,8 @@ impl<'a> Lane<'a> {
                 }
             }
             let (in_flight, room) = (self.in_flight.is_some(), !self.full());
+            let behind = !in_flight && self.handed_off > self.durable;
+            let due = self.confirmed_at + RECORD_EVERY;
             let step = tokio::select! {
                 biased;
                 _ = stop.wait_for(|s| *s) => return Ok(End::Done),
@@ -140,17 +167,19 @@ impl<'a> Lane<'a> {
                     Some(problem) => return Err(Error::new(Kind::Replication, problem.clone())),
                     None => continue,
                 },
-                whole = recorded(&mut self.in_flight), if in_flight => Step::Recorded(whole),
+                batch = recorded(&mut self.in_flight), if in_flight => Step::Recorded(batch),
                 event = stream.next(), if room => Step::Arrived(event?),
+                () = tokio::time::sleep_until(due.into()), if behind && !self.pending.open => Step::Due,
                 () = tokio::time::sleep(PROBE_AFTER), if !in_flight => Step::Quiet,
             };
             match step {
-                Step::Recorded(whole) => {
+                Step::Recorded(batch) => {
                     self.in_flight = None;
-                    self.record(whole?, stream);
+                    self.record(&batch?, stream);
                 }
                 Step::Arrived(event) => self.take_all(event, stream).await?,
                 Step::Quiet => self.probe().await?,
+                Step::Due => {}
             }
         }
     }
@@ -278,27 +307,41 @@ impl<'a> Lane<'a> {
         let rows = std::mem::take(&mut self.pending.rows);
         self.pending.bytes = 0;
         let whole = self.pending.whole.take();
-        let (store, shared) = (self.store, self.shared);
+        // A lone signal has no time for it; see `RECORD_EVERY`.
+        let recorded = whole.is_some() && (rows.len() > 1 || self.confirmed_at.elapsed() >= RECORD_EVERY);
+        let (store, shared, worked) = (self.store, self.shared, self.worked);
         self.in_flight = Some(Box::pin(async move {
             // The end of a transaction that is only partly here is no position: the part is recorded and nothing moves.
             let slot = &shared.config.slot;
-            let advance = whole.map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
+            let advance =
+                whole.filter(|_| recorded).map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
             let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
-            shared.rest().await;
+            shared.rest(worked).await;
             failpoint("before_apply");
+            let begun = Instant::now();
             delivery.deliver(rows, advance).await?;
             failpoint("after_apply");
-            Ok(whole)
+            Ok(Committed { whole, recorded, took: begun.elapsed() })
         }));
     }
 
-    /// Acknowledges what a commit made durable. Never before: the server forgets what is acknowledged.
-    fn record(&mut self, whole: Option<Lsn>, stream: &Stream) {
-        let Some(lsn) = whole else { return };
-        self.durable = lsn;
-        stream.acknowledge(lsn);
+    /// Acknowledges what a commit made durable, the handoffs and the position both. Never before: the server forgets what
+    /// is acknowledged, and a slot ahead of our record looks like one that lost something.
+    fn record(&mut self, batch: &Committed, stream: &Stream) {
+        self.worked = batch.took;
+        let Some(lsn) = batch.whole else { return };
+        self.handed_off = lsn;
         self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
-        failpoint("after_acknowledge");
+        if batch.recorded {
+            self.acknowledge(lsn, stream);
+            failpoint("after_acknowledge");
+        }
+    }
+
+    fn acknowledge(&mut self, lsn: Lsn, stream: &Stream) {
+        self.durable = lsn;
+        self.confirmed_at = Instant::now();
+        stream.acknowledge(lsn);
     }
 
     /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
@@ -308,34 +351,33 @@ impl<'a> Lane<'a> {
         if self.pending.open || self.pending.is_work() || self.in_flight.is_some() {
             return Ok(());
         }
-        let Some(lsn) = self.pending.idle.filter(|lsn| *lsn > self.durable) else { return Ok(()) };
+        let lsn = self.pending.idle.unwrap_or(Lsn::ZERO).max(self.handed_off);
+        if lsn <= self.durable {
+            return Ok(());
+        }
         self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
         let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
         let asked = std::mem::take(&mut self.pending.asked);
-        if !(now || asked || far || self.confirmed_at.elapsed() >= IDLE_CONFIRM) {
+        let pause = if self.handed_off > self.durable { RECORD_EVERY } else { IDLE_CONFIRM };
+        if !(now || asked || far || self.confirmed_at.elapsed() >= pause) {
             return Ok(());
         }
-        // Recorded first, so that after a restart the slot is not found ahead of what we know.
-        let recorded = self.store.confirm_stream(&self.shared.lease, &self.shared.config.slot, lsn).await;
-        if let Err(e) = recorded {
-            if e.kind == Kind::Connection || e.kind == Kind::Transient {
-                // A server that shuts down ends sessions before walsenders. Nothing is in flight, so this position is
-                // true without a record; the next start will find the slot ahead of us and have it looked at.
-                self.durable = lsn;
-                stream.acknowledge(lsn);
-            }
-            return Err(e);
-        }
+        self.confirm(lsn, stream).await
+    }
+
+    /// Records a position up to which everything is handed off, then acknowledges it.
+    async fn confirm(&mut self, lsn: Lsn, stream: &Stream) -> Result<()> {
+        // Recorded first, so that after a restart the slot is not found ahead of what we know. A server that shuts down ends
+        // sessions before walsenders, and then this fails: the stream is closed, for which the server waits as well.
+        self.store.confirm_stream(&self.shared.lease, &self.shared.config.slot, lsn).await?;
         failpoint("after_confirm");
-        self.durable = lsn;
-        self.confirmed_at = Instant::now();
-        stream.acknowledge(lsn);
+        self.acknowledge(lsn, stream);
         Ok(())
     }
 }
 
 /// Waits for the batch that is under way. Cancel safe: the batch stays where it is.
-async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Option<Lsn>> {
+async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Committed> {
     match in_flight {
         Some(batch) => batch.await,
         None => std::future::pending().await,
