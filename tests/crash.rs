@@ -116,6 +116,54 @@ async fn a_stream_killed_between_recording_and_confirming_an_idle_position_conti
     registry.drop_slots().await;
 }
 
+/// The position of a lone birth is recorded later than the birth is handed off, so it is acknowledged later still.
+#[tokio::test]
+async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
+    let registry = Registry::new().await;
+    witness(&registry).await;
+    let slot = registry.slot();
+    let ahead = format!(
+        "select count(*) from pg_replication_slots s join gov_stream_position p using (slot_name)
+          where slot_name = '{slot}' and s.confirmed_flush_lsn > p.durable_lsn"
+    );
+    let mut acknowledged = 0;
+    for round in 0..3 {
+        let mut daemon = registry.daemon("stream", &SMALL);
+        registry.until_streaming().await;
+        for birth in 0..60 {
+            registry.births(&format!("lone-{round}-{birth}-"), 1).await;
+            assert_eq!(registry.number(&ahead).await, 0, "acknowledged ahead of the record");
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        daemon.kill();
+        acknowledged = assert_acknowledged_is_recorded(&registry).await;
+        assert_eq!(registry.number(&ahead).await, 0, "acknowledged ahead of the record");
+    }
+    assert!(acknowledged > 60, "some were acknowledged under way: {acknowledged}");
+    let mut daemon = registry.daemon("stream", &SMALL);
+    registry.until_streaming().await;
+    registry.until_all_handed_off().await;
+    // At rest the last of them is acknowledged without anything after it.
+    let here = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    let past = format!(
+        "select count(*) from pg_replication_slots where slot_name = '{slot}' and confirmed_flush_lsn >= '{here}'"
+    );
+    until("the slot is let go", async || registry.number(&past).await == 1).await;
+    // Told to end just after one, it leaves nothing to be sent again.
+    registry.births("last", 1).await;
+    let here = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    registry.until_all_handed_off().await;
+    daemon.signal("TERM");
+    daemon.end("told to end").await;
+    let left = format!(
+        "select ('{here}'::pg_lsn - confirmed_flush_lsn)::bigint from pg_replication_slots where slot_name = '{slot}'"
+    );
+    assert!(registry.number(&left).await <= 0, "{} bytes are sent again", registry.number(&left).await);
+    let lost = "select count(*) from system_issues where issue_kind = 'slot_lost'";
+    assert_eq!(registry.number(lost).await, 0, "our record is ahead of the slot, never behind");
+    registry.drop_slots().await;
+}
+
 #[tokio::test]
 async fn a_poller_killed_around_apply_neither_loses_nor_doubles() {
     let registry = Registry::new().await;
