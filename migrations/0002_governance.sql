@@ -55,6 +55,8 @@ create table public.gov_worker_frontier (
     system_identifier text        not null,
     certified_lsn     pg_lsn,
     certified_at      timestamptz not null default now(),
+    -- How many ids left the open ranges without being seen; rows are counted against the ids that did.
+    certified_away    numeric     not null default 0,
     primary key (worker_name, source_name)
 );
 
@@ -123,5 +125,6 @@ select 'governance', 'governance.handoff.' || t.kind, t.stream, false
 insert into public.dot_config (key, value)
 select t.key, t.value
   from (values ('governance.ruleset_version', '1'), ('event.retry.max_attempts', '5'),
-               ('event.retry.base_ms', '200'), ('event.retry.cap_ms', '30000')) as t (key, value)
+               ('event.retry.base_ms', '200'), ('event.retry.cap_ms', '30000'),
+               ('governance.holes.kept', '10000')) as t (key, value)
  where not exists (select from public.dot_config c where c.key = t.key);

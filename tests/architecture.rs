@@ -142,3 +142,21 @@ fn statements_are_lowercase_and_never_skip_by_offset() {
         assert!(!code.to_lowercase().contains(" offset "), "{} skips by offset", path.display());
     }
 }
+
+#[test]
+fn each_gate_is_defined_once() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root).expect("the migrations") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a migration");
+        assert!(!text.contains("or replace"), "{} replaces what another step made", path.display());
+        let made = text.lines().filter_map(|l| l.strip_prefix("create function public."));
+        names.extend(made.filter_map(|l| l.split_once('(')).map(|(name, _)| name.to_owned()));
+    }
+    // By name alone: the ways back drop them so, and a second one of the same name would stop them.
+    names.sort();
+    let all = names.len();
+    names.dedup();
+    assert!(all > 40 && names.len() == all, "{all} functions have {} names", names.len());
+}

@@ -1,19 +1,20 @@
 //! Dead-letter, never drop; refuse, never retry for ever: what becomes of a row that the database refuses.
 
 use crate::support::adopted::adopted;
-use crate::support::process::{Registry, until as wait};
-use crate::support::{TestDb, cli, cli_with, connect, done, migrated, number, text, texts, until};
+use crate::support::process::{Process, Registry, until as wait};
+use crate::support::{done, migrated, number, text, texts, until};
 
 /// Refuses one key, in the outbox: the row is in order, and cannot be handed off.
-const POISON: &str =
+pub const POISON: &str =
     "alter table event_outbox add constraint no_poison check (canonical_address not like '%poison%')";
-const CURE: &str = "alter table event_outbox drop constraint no_poison";
+pub const CURE: &str = "alter table event_outbox drop constraint no_poison";
 const STAGED: &str = "select count(*) from event_pending where event_type_hint = 'governance.handoff.retry'";
-const LETTERS: &str = "select count(*) from iu_route_dead_letter where resolved_at is null";
-const SIGNALS: &str =
+pub const LETTERS: &str = "select count(*) from iu_route_dead_letter where resolved_at is null";
+const HANDOFFS: &str = "select count(*) from verify.handoffs";
+pub const SIGNALS: &str =
     "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
 
-fn policy(attempts: u32, base_ms: u32, cap_ms: u32) -> String {
+pub fn policy(attempts: u32, base_ms: u32, cap_ms: u32) -> String {
     format!(
         "update dot_config set value = case key when 'event.retry.max_attempts' then '{attempts}'
                 when 'event.retry.base_ms' then '{base_ms}' else '{cap_ms}' end where key like 'event.retry.%'"
@@ -31,6 +32,14 @@ async fn poisoned(attempts: u32, base_ms: u32, cap_ms: u32) -> Registry {
 const BIRTHS: &str = "insert into birth_registry (entity_code, collection_name)
     select case when g = 57 then 'poison' else 'e' || g end, 'c' from generate_series(1, 100) g";
 
+/// Those births, captured in this mode, with so many chances each.
+async fn poisoned_births(mode: &str, attempts: u32) -> (Registry, Process) {
+    let registry = poisoned(attempts, 20, 50).await;
+    let daemon = registry.capturing(mode, "1h").await;
+    registry.sql(BIRTHS).await;
+    (registry, daemon)
+}
+
 async fn finding(registry: &Registry, key: &str) -> Option<String> {
     let open =
         format!("select severity from system_issues where coalesce_key = '{key}' and resolved_at is null");
@@ -41,10 +50,7 @@ async fn finding(registry: &Registry, key: &str) -> Option<String> {
 #[tokio::test]
 async fn dlq_not_drop() {
     for mode in ["poll", "stream"] {
-        let registry = poisoned(3, 20, 50).await;
-        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
-        registry.until_mode(mode).await;
-        registry.sql(BIRTHS).await;
+        let (registry, daemon) = poisoned_births(mode, 3).await;
         wait("the poison is dead-lettered", async || registry.number(LETTERS).await == 1).await;
         let letter =
             "select route_code || ' ' || (event_snapshot ->> 'canonical_address') || ' ' || failure_code
@@ -56,7 +62,7 @@ async fn dlq_not_drop() {
         );
         // The sweep completed: everything else is handed off, and nothing waits.
         registry.until_all_handed_off().await;
-        assert_eq!(registry.number("select count(*) from verify.handoffs").await, 99, "{mode}");
+        assert_eq!(registry.number(HANDOFFS).await, 99, "{mode}");
         assert_eq!(registry.number(STAGED).await, 0, "{mode}");
         let counted = "select dead_lettered from gov_worker_cursor
                         where worker_name = 'gov_handoff_intake' and source_name = 'birth_registry'";
@@ -79,13 +85,10 @@ async fn dlq_not_drop() {
 #[tokio::test]
 async fn a_staged_row_holds_nothing_up_is_accounted_for_and_is_handed_off_once_the_cause_is_mended() {
     for mode in ["poll", "stream"] {
-        let registry = poisoned(1_000, 20, 50).await;
-        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
-        registry.until_mode(mode).await;
-        registry.sql(BIRTHS).await;
+        let (registry, daemon) = poisoned_births(mode, 1_000).await;
         let tried = "select coalesce(max(error_count), 0)::bigint from event_pending where event_type_hint = 'governance.handoff.retry'";
         wait("it was tried again", async || registry.number(tried).await >= 3).await;
-        assert_eq!(registry.number("select count(*) from verify.handoffs").await, 99, "{mode}: its batch");
+        assert_eq!(registry.number(HANDOFFS).await, 99, "{mode}: its batch");
         // A poison row that is the last of its source: the watermark moves past it all the same.
         registry
             .sql("insert into birth_registry (entity_code, collection_name) values ('poison too', 'c')")
@@ -159,15 +162,13 @@ async fn a_contract_violation_is_refused_at_once_and_never_retried() {
 async fn a_single_run_gives_every_chance_at_once_and_a_policy_that_cannot_be_used_falls_back() {
     let db = migrated().await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    db.client.batch_execute(POISON).await.expect("a constraint");
-    db.client
-        .batch_execute(
-            "update dot_config set value = 'many' where key = 'event.retry.max_attempts';
+    db.sql(POISON).await;
+    db.sql(
+        "update dot_config set value = 'many' where key = 'event.retry.max_attempts';
                         update dot_config set value = '-1' where key = 'event.retry.cap_ms'",
-        )
-        .await
-        .expect("nonsense");
-    db.client.batch_execute(BIRTHS).await.expect("births");
+    )
+    .await;
+    db.sql(BIRTHS).await;
     let begun = std::time::Instant::now();
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
     assert!(begun.elapsed().as_secs() < 20, "it waits for nothing");
@@ -179,11 +180,8 @@ async fn a_single_run_gives_every_chance_at_once_and_a_policy_that_cannot_be_use
         ["config_invalid:event.retry.cap_ms", "config_invalid:event.retry.max_attempts"]
     );
     // Mended: the next row is judged by it, and the finding ends.
-    db.client.batch_execute(&policy(2, 1, 1)).await.expect("a policy");
-    db.client
-        .batch_execute("insert into birth_registry (entity_code, collection_name) values ('poison 2', 'c')")
-        .await
-        .expect("a birth");
+    db.sql(&policy(2, 1, 1)).await;
+    db.sql("insert into birth_registry (entity_code, collection_name) values ('poison 2', 'c')").await;
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
     assert_eq!(texts(&db.client, open).await, Vec::<String>::new());
     assert_eq!(number(&db.client, "select count(*) from iu_route_dead_letter where attempts = 2").await, 1);
@@ -225,7 +223,7 @@ async fn killed_between_any_two_steps_of_a_retry_nothing_is_missing_and_nothing_
     let daemon = registry.daemon("poll", &[]);
     wait("it leaves the staging", async || registry.number(STAGED).await == 0).await;
     registry.until_all_handed_off().await;
-    assert_eq!(registry.number("select count(*) from verify.handoffs").await, 100);
+    assert_eq!(registry.number(HANDOFFS).await, 100);
     drop(daemon);
 }
 
@@ -234,14 +232,14 @@ async fn live_tables_of_an_older_shape_retry_and_dead_letter_too() {
     let db = adopted().await;
     done(&db.url, &["migrate"]).await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    db.client.batch_execute(POISON).await.expect("a constraint");
-    db.client.batch_execute(&policy(3, 30, 30)).await.expect("a policy");
-    db.client.batch_execute(BIRTHS).await.expect("births");
+    db.sql(POISON).await;
+    db.sql(&policy(3, 30, 30)).await;
+    db.sql(BIRTHS).await;
     let mut daemon = crate::support::Daemon::running(&db, "poll", &[]).await;
     until(&db.client, &format!("select ({LETTERS}) = 1")).await;
     assert_eq!(text(&db.client, "select attempts::text from iu_route_dead_letter").await, "3");
     assert_eq!(daemon.sigterm(), 0);
-    db.client.batch_execute(CURE).await.expect("a cure");
+    db.sql(CURE).await;
     done(&db.url, &["dlq", "replay", "--all", "--actor", "huyen"]).await;
     let by = "select resolution || ' ' || (event_snapshot #>> '{resolution,by}') from iu_route_dead_letter";
     assert_eq!(text(&db.client, by).await, "replayed huyen");
@@ -267,8 +265,7 @@ async fn the_depth_of_the_dead_letters_raises_the_severity() {
     assert_eq!(births(1).await.as_deref(), Some("critical"), "ten times the limit");
     // Down to the limit it is over; down to nothing so is the other.
     let ids = "select id::text from iu_route_dead_letter order by first_failed_at, id limit 18";
-    let ids: Vec<String> =
-        registry.client.query(ids, &[]).await.expect("ids").iter().map(|r| r.get(0)).collect();
+    let ids = registry.texts(ids).await;
     let mut arguments = vec!["dlq", "discard", "--reason", "made for a test"];
     ids.iter().for_each(|id| arguments.extend(["--id", id]));
     done(&registry.url, &arguments).await;
@@ -277,206 +274,4 @@ async fn the_depth_of_the_dead_letters_raises_the_severity() {
     done(&registry.url, &["dlq", "supersede", "--all", "--reason", "made for a test"]).await;
     assert_eq!(finding(&registry, "handoff_dlq:birth_registry").await, None);
     assert_eq!(finding(&registry, "cursor_dlq:gov_handoff_intake").await, None);
-}
-
-/// Three poison births among others, dead-lettered; the types are active.
-async fn with_letters() -> TestDb {
-    let db = migrated().await;
-    done(&db.url, &["types", "activate", "--all"]).await;
-    db.client.batch_execute(POISON).await.expect("a constraint");
-    db.client.batch_execute(&policy(1, 1, 1)).await.expect("a policy");
-    db.client
-        .batch_execute(
-            "insert into birth_registry (id, entity_code, collection_name)
-             values (1, 'poison a', 'c'), (2, 'fine', 'c'), (3, 'poison b', 'c'), (4, 'poison c', 'c');
-             insert into registry_changelog (id, entity_type, entity_code, action) values (1, ' ', 'x', 'retire')",
-        )
-        .await
-        .expect("rows");
-    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
-    assert_eq!(number(&db.client, LETTERS).await, 4);
-    db
-}
-
-async fn letter_of(db: &TestDb, key: i32) -> String {
-    text(
-        &db.client,
-        &format!("select id::text from iu_route_dead_letter where idempotency_key = 'birth_registry:{key}'"),
-    )
-    .await
-}
-
-#[tokio::test]
-async fn a_replay_hands_off_under_the_same_identity_and_one_that_fails_stays_open() {
-    let db = with_letters().await;
-    // Nothing replays by itself, mended or not; and what is open is no reason for an audit to repair.
-    let failed = cli(&db.url, &["dlq", "replay", "--source", "birth_registry"]).await;
-    assert_eq!(failed.code, 1, "{}{}", failed.out, failed.err);
-    assert!(failed.out.contains("0 of 3 dead letters replayed"), "{}", failed.out);
-    assert!(failed.out.contains("constraint no_poison"), "{}", failed.out);
-    let attempts = "select count(*) from iu_route_dead_letter where attempts = 2 and resolved_at is null and route_code = 'birth_registry'";
-    assert_eq!(number(&db.client, attempts).await, 3);
-    db.client.batch_execute(CURE).await.expect("a cure");
-    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
-    assert_eq!(number(&db.client, LETTERS).await, 4);
-    done(&db.url, &["audit", "--full"]).await;
-    assert_eq!(number(&db.client, SIGNALS).await, 1);
-
-    let dry = done(&db.url, &["dlq", "replay", "--source", "birth_registry", "--dry-run"]).await;
-    assert!(dry.contains("nothing was changed"), "{dry}");
-    assert_eq!(number(&db.client, SIGNALS).await, 1);
-    let one = letter_of(&db, 3).await;
-    done(&db.url, &["dlq", "replay", "--id", &one, "--actor", "huyen", "--reason", "mended"]).await;
-    let identity = "select (id = gov_handoff_identity('birth_registry', 'int4', '3', 'governance.handoff.object_born'))::text
-                      from event_outbox where safe_payload ->> 'source_key' = '3'";
-    assert_eq!(text(&db.client, identity).await, "true");
-    let closed = format!(
-        "select resolution || ' ' || resolved_by || ' ' || (event_snapshot #>> '{{resolution,reason}}')
-                            from iu_route_dead_letter where id = '{one}'"
-    );
-    assert_eq!(text(&db.client, &closed).await, "replayed huyen mended");
-    assert_eq!(number(&db.client, LETTERS).await, 3);
-    // Once more: it is not open any more.
-    let again = cli(&db.url, &["dlq", "replay", "--id", &one]).await;
-    assert!(again.code == 1 && again.err.contains("no open dead letter"), "{}{}", again.out, again.err);
-    // The rest in bulk; the one that violates the contract stays.
-    let rest = cli(&db.url, &["dlq", "replay", "--all", "--json"]).await;
-    assert_eq!(rest.code, 1, "{}", rest.err);
-    let said: serde_json::Value = serde_json::from_str(&rest.out).expect("json");
-    assert_eq!(said["replayed"].as_array().map(Vec::len), Some(2), "{said}");
-    assert_eq!(said["failed"][0]["code"], "blank_reference", "{said}");
-    assert_eq!(number(&db.client, SIGNALS).await, 4);
-    let marks = "select sum(changes)::bigint from gov_candidate_group";
-    assert_eq!(number(&db.client, marks).await, 4, "each marks its group once");
-    let open =
-        "select coalesce_key from system_issues where issue_kind = 'handoff_dlq' and resolved_at is null";
-    assert_eq!(texts(&db.client, open).await, ["handoff_dlq:registry_changelog"]);
-    // A replayed letter vouches for nothing: a signal that is lost since is missing.
-    db.client
-        .batch_execute("delete from event_outbox where safe_payload ->> 'source_key' = '3'")
-        .await
-        .expect("a loss");
-    assert_eq!(cli(&db.url, &["audit", "--full", "--check"]).await.code, 1);
-    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
-    assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 1);
-    assert_eq!(number(&db.client, SIGNALS).await, 4);
-}
-
-#[tokio::test]
-async fn a_replay_killed_before_it_closes_its_letter_is_finished_by_the_next() {
-    let db = with_letters().await;
-    db.client.batch_execute(CURE).await.expect("a cure");
-    let one = letter_of(&db, 1).await;
-    let killed = cli_with(
-        &db.url,
-        &["dlq", "replay", "--id", &one],
-        &[("GOV_HANDOFF_FAILPOINT", "replay_after_apply:1")],
-    )
-    .await;
-    assert_eq!(killed.code, -1, "{}{}", killed.out, killed.err);
-    assert_eq!((number(&db.client, SIGNALS).await, number(&db.client, LETTERS).await), (2, 4));
-    db.client.batch_execute("update gov_candidate_group set dirty = false").await.expect("scan");
-    db.client
-        .batch_execute("update queue_heartbeat set lease_owner = null")
-        .await
-        .expect("its lease expires");
-    done(&db.url, &["dlq", "replay", "--id", &one]).await;
-    assert_eq!((number(&db.client, SIGNALS).await, number(&db.client, LETTERS).await), (2, 3));
-    assert_eq!(number(&db.client, "select count(*) from gov_candidate_group where dirty").await, 0);
-    // The gate believes nobody: a letter whose signals are not recorded is not replayed.
-    let lie = format!(
-        "select gov_dead_letter_replayed('w', 'o', 1, '{}', array[gen_random_uuid()], null, null)",
-        letter_of(&db, 3).await
-    );
-    let refused = db.client.batch_execute(&lie).await.expect_err("refused");
-    assert_eq!(refused.code().map(tokio_postgres::error::SqlState::code), Some("GH003"));
-}
-
-#[tokio::test]
-async fn letters_are_listed_shown_discarded_and_superseded_with_a_reason_and_a_name() {
-    let db = with_letters().await;
-    let list = done(&db.url, &["dlq", "list"]).await;
-    assert_eq!(list.lines().count(), 5, "{list}");
-    let code = done(&db.url, &["dlq", "list", "--code", "blank_reference", "--since", "2020-01-01"]).await;
-    assert!(code.lines().count() == 2 && code.contains("registry_changelog"), "{code}");
-    let none = done(&db.url, &["dlq", "list", "--source", "nowhere"]).await;
-    assert_eq!(none, "no open dead letters match\n");
-    let wrong = cli(&db.url, &["dlq", "list", "--since", "yesterday or so"]).await;
-    assert!(wrong.code == 2 && wrong.err.contains("is no time"), "{}", wrong.err);
-    let one = letter_of(&db, 1).await;
-    let shown = done(&db.url, &["dlq", "show", &one]).await;
-    assert!(shown.contains("c:poison a") && shown.contains("governance.handoff.object_born"), "{shown}");
-
-    for command in ["discard", "supersede"] {
-        let bare = cli(&db.url, &["dlq", command, "--all"]).await;
-        assert!(bare.code == 2 && bare.err.contains("--reason"), "{}", bare.err);
-        let nothing = cli(&db.url, &["dlq", command, "--reason", "why not"]).await;
-        assert!(nothing.code == 2 && nothing.err.contains("which dead letters"), "{}", nothing.err);
-    }
-    let dry = done(&db.url, &["dlq", "discard", "--all", "--reason", "r", "--dry-run"]).await;
-    assert_eq!(dry, "4 of 4 dead letters would be discarded; nothing was changed\n");
-    assert_eq!(number(&db.client, LETTERS).await, 4);
-    done(&db.url, &["dlq", "discard", "--id", &one, "--reason", "a test row", "--actor", "huyen"]).await;
-    done(&db.url, &["dlq", "supersede", "--source", "birth_registry", "--reason", "written again"]).await;
-    let how = "select string_agg(resolution || ' by ' || resolved_by || ': ' || (event_snapshot #>> '{resolution,reason}'), ', '
-                                 order by idempotency_key) from iu_route_dead_letter where resolved_at is not null";
-    assert_eq!(
-        text(&db.client, how).await,
-        "discarded by huyen: a test row, superseded by postgres: written again, superseded by postgres: written again"
-    );
-    let audit = "select string_agg(action || ' ' || actor_ref, ', ' order by id) from registry_changelog
-                  where source_system = 'gov-handoff' and action like 'dead\\_letter\\_%'";
-    assert_eq!(
-        text(&db.client, audit).await,
-        "dead_letter_discarded huyen, dead_letter_superseded postgres, dead_letter_superseded postgres"
-    );
-    let open =
-        "select coalesce_key from system_issues where issue_kind = 'handoff_dlq' and resolved_at is null";
-    assert_eq!(texts(&db.client, open).await, ["handoff_dlq:registry_changelog"]);
-    // Decided about is decided: neither a run nor an audit hands them off, or makes a letter of them again.
-    db.client.batch_execute(CURE).await.expect("a cure");
-    db.client.batch_execute("delete from gov_worker_frontier").await.expect("look at everything again");
-    done(&db.url, &["audit", "--full"]).await;
-    assert_eq!((number(&db.client, SIGNALS).await, number(&db.client, LETTERS).await), (1, 1));
-    let empty = done(&db.url, &["dlq", "replay", "--source", "birth_registry"]).await;
-    assert_eq!(empty, "no open dead letters match; nothing to do\n");
-    assert_eq!(done(&db.url, &["dlq", "list", "--all"]).await.lines().count(), 5);
-}
-
-#[tokio::test]
-async fn the_operators_role_decides_about_letters_and_the_workers_does_not() {
-    let db = with_letters().await;
-    let roles = include_str!("../replication/roles.sql");
-    let (operator, worker) = (format!("operator_{}", db.name), format!("dlq_worker_{}", db.name));
-    db.client
-        .batch_execute(&format!(
-            "create role {operator} login in role gov_handoff_operator; create role {worker} login in role gov_handoff_worker; {roles}"
-        ))
-        .await
-        .expect("roles");
-    let theirs = cli(&db.url_as(&worker), &["dlq", "discard", "--all", "--reason", "r"]).await;
-    assert!(theirs.code == 2 && theirs.err.contains("permission denied"), "{}", theirs.err);
-    db.client.batch_execute(CURE).await.expect("a cure");
-    let (a, b) = (letter_of(&db, 1).await, letter_of(&db, 3).await);
-    let url = db.url_as(&operator);
-    done(&url, &["dlq", "list"]).await;
-    done(&url, &["dlq", "show", &a]).await;
-    done(&url, &["dlq", "discard", "--id", &a, "--reason", "r"]).await;
-    done(&url, &["dlq", "replay", "--id", &b]).await;
-    let failed = cli(&url, &["dlq", "replay", "--code", "blank_reference"]).await;
-    assert_eq!(failed.code, 1, "{}{}", failed.out, failed.err);
-    done(&url, &["dlq", "supersede", "--all", "--reason", "r"]).await;
-    assert_eq!(number(&db.client, LETTERS).await, 0);
-    let by = format!("select count(*) from iu_route_dead_letter where resolved_by = '{operator}'");
-    assert_eq!(number(&db.client, &by).await, 4);
-    // Replaying writes through the gate alone: the operator can write no table either.
-    let client = connect(&url).await;
-    for statement in [
-        "delete from event_outbox",
-        "update iu_route_dead_letter set attempts = 0",
-        "delete from event_pending",
-    ] {
-        let error = client.batch_execute(statement).await.expect_err(statement);
-        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("42501"), "{statement}");
-    }
 }

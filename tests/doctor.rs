@@ -35,11 +35,20 @@ impl Examined {
         Self { code: ran.code, checks, text: ran.out }
     }
 
-    /// Insists that a check has this verdict and says this, among others of its name.
+    /// Insists on the exit code.
     #[track_caller]
-    fn says(&self, check: &str, verdict: &str, found: &str) -> &Self {
-        let hit = |(c, v, f): &(String, String, String)| c == check && v == verdict && f.contains(found);
-        assert!(self.checks.iter().any(hit), "no {verdict} {check}: {found}\n{}", self.text);
+    fn ends(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{}", self.text);
+        self
+    }
+
+    /// Insists on each check, verdict and what is said, among others of its name.
+    #[track_caller]
+    fn says(&self, expected: &[(&str, &str, &str)]) -> &Self {
+        for (check, verdict, found) in expected {
+            let hit = |(c, v, f): &(String, String, String)| c == check && v == verdict && f.contains(found);
+            assert!(self.checks.iter().any(hit), "no {verdict} {check}: {found}\n{}", self.text);
+        }
         self
     }
 
@@ -56,19 +65,20 @@ async fn a_running_daemon_is_found_well() {
     sql(&db.client, "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
     until(&db.client, "select exists (select from event_outbox where event_domain = 'governance')").await;
     let found = Examined::of(&db.url, &[]).await;
-    assert_eq!(found.code, 0, "{}", found.text);
+    found.ends(0);
     assert_eq!(found.verdicts("fail"), Vec::<&str>::new(), "{}", found.text);
     // Tests connect as the superuser, and that is worth a word.
     assert_eq!(found.verdicts("warn"), ["role"], "{}", found.text);
     assert_eq!(found.verdicts("cannot_tell"), Vec::<&str>::new(), "{}", found.text);
-    found
-        .says("worker", "ok", "mode stream")
-        .says("slot", "ok", "read")
-        .says("slot retention", "ok", "of 4.0 GiB")
-        .says("publication", "ok", "carries the sources")
-        .says("migrations", "ok", "in force")
-        .says("sources", "ok", "event_outbox: read by the frontier")
-        .says("row security", "ok", "hides no source");
+    found.says(&[
+        ("worker", "ok", "mode stream"),
+        ("slot", "ok", "read"),
+        ("slot retention", "ok", "of 4.0 GiB"),
+        ("publication", "ok", "carries the sources"),
+        ("migrations", "ok", "in force"),
+        ("sources", "ok", "event_outbox: read by the frontier"),
+        ("row security", "ok", "hides no source"),
+    ]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,20 +99,20 @@ async fn an_empty_database_on_a_server_that_cannot_stream() {
     )
     .await;
     let found = Examined::of(&url, &[]).await;
-    assert_eq!(found.code, 1, "{}", found.text);
-    found
-        .says("wal_level", "warn", "replica, so it polls")
-        .says("replication", "warn", "wal_level is replica")
-        .says("replication slots", "warn", "1 of 1 in use")
-        .says("max_slot_wal_keep_size", "warn", "64.0 MiB, below our budget of 4.0 GiB")
-        .says("prepared transactions", "warn", "'forgotten' of postgres in postgres")
-        .says("frontier", "ok", "prepared transaction 'forgotten'")
-        .says("migrations", "fail", "none is in force")
-        .says("sources", "cannot_tell", "the governance tables are not here");
+    found.ends(1).says(&[
+        ("wal_level", "warn", "replica, so it polls"),
+        ("replication", "warn", "wal_level is replica"),
+        ("replication slots", "warn", "1 of 1 in use"),
+        ("max_slot_wal_keep_size", "warn", "64.0 MiB, below our budget of 4.0 GiB"),
+        ("prepared transactions", "warn", "'forgotten' of postgres in postgres"),
+        ("frontier", "ok", "prepared transaction 'forgotten'"),
+        ("migrations", "fail", "none is in force"),
+        ("sources", "cannot_tell", "the governance tables are not here"),
+    ]);
     let strict = Examined::of(&url, &[("GOV_HANDOFF_MODE", "stream")]).await;
-    strict.says("wal_level", "fail", "cannot stream").says("replication", "fail", "wal_level is replica");
+    strict.says(&[("wal_level", "fail", "cannot stream"), ("replication", "fail", "wal_level is replica")]);
     let polling = Examined::of(&url, &[("GOV_HANDOFF_MODE", "poll")]).await;
-    polling.says("wal_level", "ok", "replica").says("replication", "ok", "not asked for");
+    polling.says(&[("wal_level", "ok", "replica"), ("replication", "ok", "not asked for")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,13 +131,13 @@ async fn what_is_wrong_in_the_database_is_named() {
     .await;
     done(&url, &["run", "--once", "--mode", "poll"]).await;
     let before = Examined::of(&url, &[]).await;
-    assert_eq!(before.code, 0, "{}", before.text);
-    before
-        .says("role", "ok", "member of gov_handoff_worker, may run the daemon")
-        .says("replication", "warn", "no REPLICATION")
-        .says("publication", "warn", "does not exist, and the role does not own public.birth_registry")
-        .says("worker", "warn", "ended")
-        .says("event types", "warn", "object_registered is inactive, 1 captured");
+    before.ends(0).says(&[
+        ("role", "ok", "member of gov_handoff_worker, may run the daemon"),
+        ("replication", "warn", "no REPLICATION"),
+        ("publication", "warn", "does not exist, and the role does not own public.birth_registry"),
+        ("worker", "warn", "ended"),
+        ("event types", "warn", "object_registered is inactive, 1 captured"),
+    ]);
 
     sql(
         &db.client,
@@ -143,15 +153,15 @@ async fn what_is_wrong_in_the_database_is_named() {
     )
     .await;
     let after = Examined::of(&url, &[]).await;
-    assert_eq!(after.code, 1, "{}", after.text);
-    after
-        .says("trace columns", "warn", "no causation_id")
-        .says("shape", "fail", "queue_heartbeat.executor_kind is character varying, expected text")
-        .says("row security", "fail", "on public.birth_registry")
-        .says("dead letters", "warn", "1 open")
-        .says("findings", "warn", "slot_lost:x")
-        .says("findings", "fail", "handoff_missed:x (high, x1)");
-    Examined::of(&db.url, &[]).await.says("migrations", "fail", "of another build: 3 (gates)");
+    after.ends(1).says(&[
+        ("trace columns", "warn", "no causation_id"),
+        ("shape", "fail", "queue_heartbeat.executor_kind is character varying, expected text"),
+        ("row security", "fail", "on public.birth_registry"),
+        ("dead letters", "warn", "1 open"),
+        ("findings", "warn", "slot_lost:x"),
+        ("findings", "fail", "handoff_missed:x (high, x1)"),
+    ]);
+    Examined::of(&db.url, &[]).await.says(&[("migrations", "fail", "of another build: 3 (apply)")]);
     let people = cli(&db.url, &["doctor"]).await;
     assert!(people.out.contains("-> run the build that applied them"), "{}", people.out);
 }
@@ -169,19 +179,18 @@ async fn who_may_not_see_is_told_so() {
     )
     .await;
     let found = Examined::of(&db.url_as(&eyes), &[]).await;
-    assert_eq!(found.code, 0, "{}", found.text);
-    found
-        .says("role", "warn", "gov_handoff_observer, may not run the daemon")
-        .says("findings", "warn", "slot_lost:x")
-        .says("shape", "ok", "as the gates need them")
-        .says("worker", "warn", "has never run");
+    found.ends(0).says(&[
+        ("role", "warn", "gov_handoff_observer, may not run the daemon"),
+        ("findings", "warn", "slot_lost:x"),
+        ("shape", "ok", "as the gates need them"),
+        ("worker", "warn", "has never run"),
+    ]);
     let found = Examined::of(&db.url_as(&nobody), &[]).await;
-    assert_eq!(found.code, 0, "{}", found.text);
-    found.says("server version", "ok", "").says("sources", "cannot_tell", "no privilege").says(
-        "findings",
-        "cannot_tell",
-        "no privilege",
-    );
+    found.ends(0).says(&[
+        ("server version", "ok", ""),
+        ("sources", "cannot_tell", "no privilege"),
+        ("findings", "cannot_tell", "no privilege"),
+    ]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,13 +204,13 @@ async fn holes_and_burnt_ids_are_counted_before_and_after_the_first_reading() {
     .await;
     let holes = "2 holes";
     let before = Examined::of(&db.url, &[]).await;
-    before.says("open id ranges", "ok", "birth_registry, not read yet: 2 holes (2 hot), 6 ids burnt");
+    before.says(&[("open id ranges", "ok", "birth_registry, not read yet: 2 holes (2 hot), 6 ids burnt")]);
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
     let after = Examined::of(&db.url, &[]).await;
-    after.says("open id ranges", "ok", &format!("birth_registry: {holes} (2 hot), 6 ids burnt"));
+    after.says(&[("open id ranges", "ok", &format!("birth_registry: {holes} (2 hot), 6 ids burnt"))]);
     sql(&db.client, "update gov_worker_gap set hot = false where lo = 3").await;
     let cold = Examined::of(&db.url, &[]).await;
-    cold.says("open id ranges", "ok", &format!("birth_registry: {holes} (1 hot)"));
+    cold.says(&[("open id ranges", "ok", &format!("birth_registry: {holes} (1 hot)"))]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,12 +227,12 @@ async fn a_slot_that_grows_is_shown_with_its_budget_and_the_time_to_it() {
     )
     .await;
     let found = Examined::of(&db.url, &[]).await;
-    assert_eq!(found.code, 1, "{}", found.text);
-    found
-        .says("slot retention", "warn", "MiB of 64.0 MiB")
-        .says("slot retention", "warn", "s to go at the present rate, not read by anybody")
-        .says("max_slot_wal_keep_size", "warn", "nobody reads the slot")
-        .says("worker", "fail", "pid-1 holds the lease and is silent");
+    found.ends(1).says(&[
+        ("slot retention", "warn", "MiB of 64.0 MiB"),
+        ("slot retention", "warn", "s to go at the present rate, not read by anybody"),
+        ("max_slot_wal_keep_size", "warn", "nobody reads the slot"),
+        ("worker", "fail", "pid-1 holds the lease and is silent"),
+    ]);
     let status = cli(&db.url, &["status"]).await.out;
     assert!(status.contains("of 65,536 KiB") && status.contains("s to go at this rate"), "{status}");
     let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
@@ -232,7 +241,7 @@ async fn a_slot_that_grows_is_shown_with_its_budget_and_the_time_to_it() {
     sql(&db.client, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database(); \
                      select pg_create_logical_replication_slot('gov_handoff_' || current_database(), 'test_decoding')").await;
     let taken = Examined::of(&db.url, &[]).await;
-    taken.says("slot", "fail", "is not ours");
+    taken.says(&[("slot", "fail", "is not ours")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Hostile input: each row is handed off, or set aside with a reason. Never a crash, never a stall, through either path.
 
-use crate::support::process::{Registry, done, run, until};
+use crate::support::process::{Process, Registry, done, run, until};
+use crate::support::sources::{TemporaryFile, register, rule, source};
 use crate::support::{blocking, cluster, connect};
 
 /// Rows of megabytes are slow to refuse; once is as good as five times.
@@ -9,12 +10,13 @@ const QUICK: &str =
                       where key like 'event.retry.%'";
 const STAGED: &str = "select count(*) from event_pending where event_type_hint = 'governance.handoff.retry'";
 
-/// Registers sources written in TOML beside those that are there.
-async fn register(registry: &Registry, sources: &str) {
-    let file = std::env::temp_dir().join(format!("{}-hostile-{}.toml", registry.name, std::process::id()));
-    std::fs::write(&file, sources).expect("a sources file");
-    done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
-    let _ = std::fs::remove_file(&file);
+/// A registry with tables and sources of its own, and a daemon that captures in this mode.
+async fn capturing(mode: &str, tables: &str, sources: &str, reconcile: &str) -> (Registry, Process) {
+    let registry = Registry::new().await;
+    registry.sql(tables).await;
+    register(&registry.url, sources).await;
+    let daemon = registry.capturing(mode, reconcile).await;
+    (registry, daemon)
 }
 
 /// Every row of `table` is signalled so many times each, or a dead letter with its reason; and then a last, ordinary row
@@ -42,14 +44,14 @@ async fn letters(registry: &Registry, source: &str) -> Vec<String> {
         "select left(event_snapshot ->> 'source_key', 40) || ' ' || failure_code from iu_route_dead_letter
           where route_code = '{source}' order by 1"
     );
-    registry.client.query(&rows, &[]).await.expect("letters").iter().map(|r| r.get(0)).collect()
+    registry.texts(&rows).await
 }
 
 async fn addresses(registry: &Registry, source: &str) -> Vec<String> {
     let rows = format!(
         "select distinct canonical_address from verify.handoffs where safe_payload ->> 'source' = '{source}' order by 1"
     );
-    registry.client.query(&rows, &[]).await.expect("signals").iter().map(|r| r.get(0)).collect()
+    registry.texts(&rows).await
 }
 
 const BIRTHS: &str = r#"
@@ -74,8 +76,7 @@ insert into birth_registry (id, entity_code, collection_name, canonical_address,
 async fn births_of_every_sort(mode: &str) {
     let registry = Registry::new().await;
     registry.sql(QUICK).await;
-    let mut daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
-    registry.until_mode(mode).await;
+    let mut daemon = registry.capturing(mode, "1h").await;
     registry.sql(BIRTHS).await;
     settled(&registry, "birth_registry", "select id::text from birth_registry").await;
     let set_aside = letters(&registry, "birth_registry").await;
@@ -163,11 +164,7 @@ group = [["n'\"=/\n", "{nu%s}"]]
 #[tokio::test]
 async fn names_that_are_quoted_broken_and_injected_are_names() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
-        registry.sql(NAMES).await;
-        register(&registry, NAMES_SOURCE).await;
-        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
-        registry.until_mode(mode).await;
+        let (registry, daemon) = capturing(mode, NAMES, NAMES_SOURCE, "1h").await;
         let table = "\"we\"\"ird\nschema\".\"{id}'; drop table birth_registry; --\"";
         let rows = format!(
             "insert into {table} (\"i\"\"d\", \"nu%s\") values (-9223372036854775808, 'NaN'), (9223372036854775807, 'Infinity'),
@@ -194,45 +191,18 @@ create table text_keys (id text primary key, label text);
 create table uuid_keys (id uuid primary key, label text);
 create table no_keys (id text, label text);
 ";
-const KEYS_SOURCE: &str = r#"
-[[source]]
-name = "text_keys"
-id = { column = "id", type = "text" }
-columns = ["id", "label"]
-[[source.rule]]
-kind = "governance.handoff.object_born"
-object_type = "thing"
-object_ref = "{id}"
-group = [["g", "keys"]]
-[[source]]
-name = "uuid_keys"
-id = { column = "id", type = "uuid" }
-columns = ["id", "label"]
-[[source.rule]]
-kind = "governance.handoff.object_born"
-object_type = "thing"
-object_ref = "{id}"
-group = [["g", "keys"]]
-[[source]]
-name = "no_keys"
-id = { column = "id", type = "text" }
-columns = ["id", "label"]
-[[source.rule]]
-kind = "governance.handoff.object_born"
-object_type = "thing"
-object_ref = "no_keys:{label}"
-group = [["g", "{id}"]]
-"#;
+/// A source of one of these tables.
+fn keys(table: &str, id_type: &str, object_ref: &str, group: &str) -> String {
+    source(table, id_type, &["id", "label"]) + &rule("object_born", "thing", object_ref, ["g", group])
+}
 
 #[tokio::test]
 async fn keys_of_every_sort_have_a_signal_or_a_letter_of_their_own() {
+    let sources = keys("text_keys", "text", "{id}", "keys")
+        + &keys("uuid_keys", "uuid", "{id}", "keys")
+        + &keys("no_keys", "text", "no_keys:{label}", "{id}");
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
-        registry.sql(QUICK).await;
-        registry.sql(KEYS).await;
-        register(&registry, KEYS_SOURCE).await;
-        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1s")]);
-        registry.until_mode(mode).await;
+        let (registry, daemon) = capturing(mode, &format!("{QUICK}; {KEYS}"), &sources, "1s").await;
         registry
             .sql(
                 "insert into text_keys values ('', 'empty'), (' ', 'blank'), (E'\\n', 'line'), ('it''s \"x\"', 'quotes'), ('a:b', 'colon'),
@@ -264,26 +234,17 @@ async fn keys_of_every_sort_have_a_signal_or_a_letter_of_their_own() {
 
 const CARRIERS: &str =
     "create table carriers (id int primary key, label text, extra jsonb, body text, raw_bytes bytea)";
-const CARRIERS_SOURCE: &str = r#"
-[[source]]
-name = "carriers"
-id = { column = "id", type = "int4" }
-columns = ["id", "label", "extra"]
-[[source.rule]]
-kind = "governance.handoff.object_born"
-object_type = "carrier"
-object_ref = "carrier:{id}"
-group = [["g", "{label}"]]
-"#;
+
+/// `carriers` with one more column than it needs.
+fn carriers(column: &str) -> String {
+    source("carriers", "int4", &["id", "label", column])
+        + &rule("object_born", "carrier", "carrier:{id}", ["g", "{label}"])
+}
 
 #[tokio::test]
 async fn contents_in_an_address_column_are_refused_at_any_depth_and_never_enqueued() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
-        registry.sql(CARRIERS).await;
-        register(&registry, CARRIERS_SOURCE).await;
-        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
-        registry.until_mode(mode).await;
+        let (registry, daemon) = capturing(mode, CARRIERS, &carriers("extra"), "1h").await;
         registry
             .sql(
                 r#"insert into carriers (id, label, extra) values
@@ -315,12 +276,12 @@ async fn contents_in_an_address_column_are_refused_at_any_depth_and_never_enqueu
             registry.text(issues).await.expect("issues"),
             "queue.nvsz_violation:carriers, queue.payload_violation:carriers"
         );
-        let everywhere = "select (select count(*) from event_outbox e where e::text like '%canary-8d1%')
-                               + (select count(*) from event_pending e where e::text like '%canary-8d1%')
-                               + (select count(*) from iu_route_dead_letter e where e::text like '%canary-8d1%')
-                               + (select count(*) from system_issues e where e::text like '%canary-8d1%')
-                               + (select count(*) from gov_candidate_group e where e::text like '%canary-8d1%')";
-        assert_eq!(registry.number(everywhere).await, 0, "{mode}");
+        for table in
+            ["event_outbox", "event_pending", "iu_route_dead_letter", "system_issues", "gov_candidate_group"]
+        {
+            let told = format!("select count(*) from {table} e where e::text like '%canary-8d1%'");
+            assert_eq!(registry.number(&told).await, 0, "{mode}: {table}");
+        }
         assert!(!daemon.log().contains("canary-8d1"), "{mode}");
         drop(daemon);
         registry.drop_slots().await;
@@ -332,48 +293,30 @@ async fn a_definition_that_would_carry_contents_is_refused_with_a_finding() {
     let registry = Registry::new().await;
     registry.sql(CARRIERS).await;
     for column in ["body", "raw_bytes"] {
-        let source = CARRIERS_SOURCE.replace("\"extra\"", &format!("\"{column}\""));
-        let file = std::env::temp_dir().join(format!("{}-{column}.toml", registry.name));
-        std::fs::write(&file, source).expect("a sources file");
-        let path = file.to_str().expect("utf-8");
-        let refused = run(&registry.url, &["sources", "apply", path]).await;
+        let file = TemporaryFile::new("carriers.toml", &carriers(column));
+        let refused = run(&registry.url, &["sources", "apply", file.path()]).await;
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{said}");
         assert!(said.contains("queue.payload_violation") && said.contains(column), "{said}");
-        assert_eq!(run(&registry.url, &["sources", "check", path]).await.status.code(), Some(1));
-        let _ = std::fs::remove_file(&file);
+        assert_eq!(run(&registry.url, &["sources", "check", file.path()]).await.status.code(), Some(1));
         let there = "select count(*) from gov_worker_cursor where source_name = 'carriers'";
         assert_eq!(registry.number(there).await, 0);
     }
     let open = "select count(*) from system_issues where coalesce_key = 'queue.payload_violation:definition:carriers' and resolved_at is null";
     assert_eq!(registry.number(open).await, 1);
-    register(&registry, CARRIERS_SOURCE).await;
+    register(&registry.url, &carriers("extra")).await;
     assert_eq!(registry.number(open).await, 0, "mended");
 }
 
 #[tokio::test]
 async fn a_row_that_matches_every_rule_has_every_signal_once() {
     let kinds = crate::support::fixture::TEN;
-    let rules: String = kinds
-        .iter()
-        .chain(kinds.iter())
-        .map(|kind| {
-            format!(
-                "[[source.rule]]\nkind = \"governance.handoff.{kind}\"\nobject_type = \"t\"\nobject_ref = \"t:{{id}}\"\n\
-                 group = [[\"kind\", \"{kind}\"]]\nscope = []\nbumps_ruleset = true\n"
-            )
-        })
-        .collect();
+    let everywhere = "scope = []\nbumps_ruleset = true\n";
+    let rules = kinds.iter().chain(&kinds).map(|kind| rule(kind, "t", "t:{id}", ["kind", kind]) + everywhere);
+    let sources = source("everything", "int4", &["id"]) + &rules.collect::<String>();
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
-        registry.sql("create table everything (id int primary key)").await;
-        register(
-            &registry,
-            &format!("[[source]]\nname = \"everything\"\nid = {{ column = \"id\", type = \"int4\" }}\ncolumns = [\"id\"]\n{rules}"),
-        )
-        .await;
-        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
-        registry.until_mode(mode).await;
+        let table = "create table everything (id int primary key)";
+        let (registry, daemon) = capturing(mode, table, &sources, "1h").await;
         registry.sql("insert into everything select generate_series(1, 3)").await;
         let all = "select count(*) from verify.handoffs where safe_payload ->> 'source' = 'everything'";
         until("all of them", async || registry.number(all).await == 30).await;
@@ -392,18 +335,7 @@ async fn sql_ascii(name: &str) -> Registry {
     let create =
         format!("create database {name} encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0");
     admin.batch_execute(&create).await.expect("a SQL_ASCII database");
-    let url = cluster.url(name);
-    done(&url, &["migrate"]).await;
-    done(&url, &["types", "activate", "--all"]).await;
-    let client = connect(&url).await;
-    client
-        .batch_execute(
-            "create schema verify; create view verify.handoffs as select * from event_outbox where event_domain = 'governance'
-                and event_type not in ('governance.handoff.certified', 'governance.handoff.heartbeat')",
-        )
-        .await
-        .expect("the view of the verdict");
-    Registry { name: name.to_owned(), url, client }
+    Registry::made(name, cluster.url(name)).await
 }
 
 #[tokio::test]
@@ -412,8 +344,7 @@ async fn bytes_that_are_no_text_are_spelt_out_and_stay_different() {
         let registry = sql_ascii(&format!("ascii_{mode}")).await;
         registry.sql(QUICK).await;
         registry.sql("create table text_keys (id text primary key, label text)").await;
-        let source = KEYS_SOURCE.split("[[source]]\nname = \"uuid_keys\"").next().expect("the first");
-        register(&registry, source).await;
+        register(&registry.url, &keys("text_keys", "text", "{id}", "keys")).await;
         registry
             .sql("alter table event_outbox add constraint no_poison check (canonical_address not like '%poison%')")
             .await;

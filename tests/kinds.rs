@@ -1,6 +1,7 @@
 //! Every kind of handoff through both paths: the same rows, whoever brought them.
 
 use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
+use crate::support::sources::register;
 use crate::support::{Daemon, TestDb, done, migrated, number, texts, until};
 
 /// Everything a signal says but for who captured it and when it was written.
@@ -118,10 +119,7 @@ async fn null_is_excluded_alike_and_silent_codes_stay_apart_on_both_paths() {
     );
     for mode in ["poll", "stream"] {
         let db = migrated().await;
-        let file = std::env::temp_dir().join(format!("{}-mixtures.toml", db.name));
-        std::fs::write(&file, &sources).expect("a sources file");
-        done(&db.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
-        let _ = std::fs::remove_file(&file);
+        register(&db.url, &sources).await;
         let often = [("GOV_HANDOFF_RECONCILE_INTERVAL", "200ms"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")];
         let _daemon = Daemon::running(&db, mode, &often).await;
         db.client.batch_execute(MIXTURES).await.expect("the mixtures");

@@ -3,7 +3,8 @@
 
 use gov_handoff::embedded::ClusterOptions;
 
-use crate::support::process::{Registry, done, until};
+use crate::support::process::{Registry, until};
+use crate::support::sources::{register, rule, source};
 use crate::support::{connect, options, private_cluster};
 
 #[tokio::test]
@@ -91,28 +92,13 @@ async fn a_prepared_transaction_is_handed_off_when_it_commits() {
     );
 }
 
-const UUID_SOURCE: &str = r#"
-[[source]]
-name = "things"
-id = { column = "id", type = "uuid" }
-columns = ["id", "code"]
-
-[[source.rule]]
-kind = "governance.handoff.object_born"
-object_type = "thing"
-object_ref = "thing:{code}"
-group = [["object_class", "thing"]]
-stream = "birth"
-"#;
-
 #[tokio::test]
 async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
     let registry = Registry::new().await;
     registry.sql("create table things (id uuid primary key default gen_random_uuid(), code text)").await;
-    let file = std::env::temp_dir().join(format!("{}.toml", registry.name));
-    std::fs::write(&file, UUID_SOURCE).expect("a sources file");
-    done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
-    let _ = std::fs::remove_file(&file);
+    let born =
+        rule("object_born", "thing", "thing:{code}", ["object_class", "thing"]) + "stream = \"birth\"\n";
+    register(&registry.url, &(source("things", "uuid", &["id", "code"]) + &born)).await;
     let off = "select count(*) from things t where
                (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
                    and o.safe_payload ->> 'source_key' = t.id::text) <> 1";

@@ -90,8 +90,11 @@ mod roles;
 // Whoever looks on reads summaries: no status page ever scans a source, the outbox or the candidates.
 mod no_ui_scan;
 
-// Poison rows: staged, retried, dead-lettered, decided about; never lost, never in the way.
+// Poison rows: staged, retried, dead-lettered; never lost, never in the way.
 mod dead_letters;
+
+// Dead letters: listed, replayed, discarded, superseded, by whom and why.
+mod dlq;
 
 // Trust: unknown producers are captured, visible and without effect until an operator trusts them.
 mod trust;

@@ -222,5 +222,5 @@ async fn a_step_of_another_build_is_not_built_upon() {
         .expect("update");
     let refused = cli(&db.url, &["migrate"]).await;
     assert_eq!(refused.code, 2);
-    assert!(refused.err.contains("migration 3 (gates) was applied by another build"), "{}", refused.err);
+    assert!(refused.err.contains("migration 3 (apply) was applied by another build"), "{}", refused.err);
 }

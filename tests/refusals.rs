@@ -1,11 +1,10 @@
 //! Wrong input and missing means: one line on stderr that says what to do, the right exit code, nothing written. Under
 //! `auto` a server that cannot stream is polled, and `status` says why.
 
-use std::path::PathBuf;
-
 use gov_handoff::embedded::ClusterOptions;
 
 use crate::support::process::{Registry, done, run};
+use crate::support::sources::{TemporaryFile, rule, source};
 use crate::support::{blocking, cluster, connect, options, private_cluster};
 
 /// Everything in the tables that are ours to write, as one text.
@@ -35,26 +34,6 @@ async fn refused(url: &str, arguments: &[&str], code: i32, words: &[&str]) {
         assert!(said.contains(word), "{arguments:?} must mention `{word}`: {said}");
     }
     assert!(!said.contains("hunter2"), "a secret in {said}");
-}
-
-struct TemporaryFile(PathBuf);
-
-impl TemporaryFile {
-    fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("gov-handoff-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).expect("a file");
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("utf-8")
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// Commands that talk to the database, one of each sort.
@@ -144,23 +123,20 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
     refused(url, &["types", "activate", "nonsense"], 1, &["nonsense"]).await;
     refused(url, &["migrate", "revert"], 1, &["3 source rows", "--discard"]).await;
 
-    let source = |table: &str, column: &str, kind: &str| {
-        format!(
-            "[[source]]\nname = \"{table}\"\nid = {{ column = \"id\", type = \"int4\" }}\ncolumns = [\"id\", \"{column}\"]\n\
-             [[source.rule]]\nkind = \"{kind}\"\nobject_type = \"x\"\nobject_ref = \"x:{{{column}}}\"\ngroup = [[\"scope\", \"x\"]]\n"
-        )
+    let of = |table: &str, column: &str| {
+        let born = rule("object_born", "x", &format!("x:{{{column}}}"), ["scope", "x"]);
+        source(table, "int4", &["id", column]) + &born
     };
-    let born = "governance.handoff.object_born";
-    let good = source("birth_registry", "entity_code", born);
+    let good = of("birth_registry", "entity_code");
     for (name, text, words) in [
         ("torn", format!("{good}\n[[source]\n"), &["line 11"][..]),
         (
             "no-table",
-            format!("{good}{}", source("absent", "code", born)),
+            format!("{good}{}", of("absent", "code")),
             &["public.absent", "does not exist", "create it"],
         ),
-        ("no-column", source("birth_registry", "entity_cod", born), &["entity_cod", "it has", "entity_code"]),
-        ("no-id", source("keyless", "a", born), &["keyless", "no column id"]),
+        ("no-column", of("birth_registry", "entity_cod"), &["entity_cod", "it has", "entity_code"]),
+        ("no-id", of("keyless", "a"), &["keyless", "no column id"]),
         ("in-rule", good.replace("x:{entity_code}", "x:{status}"), &["status"]),
         ("key", good.replace("columns", "colums"), &["colums"]),
         ("type", good.replace("int4", "int2"), &["int2"]),

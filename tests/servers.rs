@@ -48,6 +48,15 @@ async fn audited(registry: &Registry) {
     assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
 }
 
+/// A daemon that has streamed so many births.
+async fn streamed(registry: &Registry, code: &str, births: u32) -> Process {
+    let daemon = registry.daemon("auto", &QUICK);
+    registry.until_streaming().await;
+    registry.births(code, births).await;
+    registry.until_all_handed_off().await;
+    daemon
+}
+
 async fn slot_lost(registry: &Registry) -> String {
     registry.until_finding("slot_lost").await;
     text(&registry.client, "select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'")
@@ -63,10 +72,7 @@ async fn a_standby_is_refused_and_once_promoted_carries_on() {
     let standby = copied(&primary, true).await;
     started(&primary).await;
     let registry = Registry { client: connect(&registry.url).await, ..registry };
-    let daemon = registry.daemon("auto", &QUICK);
-    registry.until_streaming().await;
-    registry.births("before", 20).await;
-    registry.until_all_handed_off().await;
+    let daemon = streamed(&registry, "before", 20).await;
 
     let second = there(&registry, &standby).await;
     assert_eq!(number(&second.client, "select pg_is_in_recovery()::int::bigint").await, 1);
@@ -111,10 +117,7 @@ async fn a_standby_is_refused_and_once_promoted_carries_on() {
 async fn a_backup_put_back_goes_on_from_where_it_was_taken() {
     let server = Arc::new(private_cluster(options()).await);
     let registry = Registry::on(&server).await;
-    let daemon = registry.daemon("auto", &QUICK);
-    registry.until_streaming().await;
-    registry.births("before", 30).await;
-    registry.until_all_handed_off().await;
+    let daemon = streamed(&registry, "before", 30).await;
     finished(daemon).await;
     registry.births("unread", 30).await;
     drop(registry.client);
@@ -123,10 +126,7 @@ async fn a_backup_put_back_goes_on_from_where_it_was_taken() {
     started(&server).await;
     // What happens after the backup is lost with the server; its ids come again, for other births.
     let registry = Registry { client: connect(&registry.url).await, ..registry };
-    let daemon = registry.daemon("auto", &QUICK);
-    registry.until_streaming().await;
-    registry.births("gone", 50).await;
-    registry.until_all_handed_off().await;
+    let daemon = streamed(&registry, "gone", 50).await;
     drop(daemon);
 
     let restored = there(&registry, &backup).await;
@@ -163,10 +163,7 @@ async fn load(from: &Client, to: &Client, directory: &Path) {
 async fn a_dump_loaded_into_another_server_is_compared_in_full() {
     let (old, new) = (private_cluster(options()).await, private_cluster(options()).await);
     let registry = Registry::on(&old).await;
-    let daemon = registry.daemon("auto", &QUICK);
-    registry.until_streaming().await;
-    registry.births("before", 30).await;
-    registry.until_all_handed_off().await;
+    let daemon = streamed(&registry, "before", 30).await;
     finished(daemon).await;
     registry.births("unread", 30).await;
     let elsewhere = Registry::on_as(&new, &registry.name).await;

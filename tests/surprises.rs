@@ -1,7 +1,8 @@
 //! What the stream did not expect: each surprise leaves a finding and is never acknowledged away. Rows written before,
 //! during and after it are all handed off, by themselves or once the operator has mended the cause.
 
-use crate::support::process::{Process, Registry, done, under_writers, until};
+use crate::support::process::{Process, Registry, under_writers, until};
+use crate::support::sources::register;
 
 /// A stream under way, whose keyset lane looks behind it only when the mode changes.
 async fn streaming() -> (Registry, Process) {
@@ -46,10 +47,7 @@ async fn a_dropped_column_stops_the_source_until_its_definition_is_changed() {
     let changed =
         births.replace(", \"source_system\"", "").replace("source_system = \"source_system\"\n", "");
     let text = format!("{changed}[[source]]\nname = \"registry_changelog\"{rest}");
-    let file = std::env::temp_dir().join(format!("{}-changed.toml", registry.name));
-    std::fs::write(&file, text).expect("a sources file");
-    done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
-    let _ = std::fs::remove_file(&file);
+    register(&registry.url, &text).await;
     registry.births("mended", 10).await;
     registry.until_all_handed_off().await;
     finish(registry, daemon).await;
@@ -158,17 +156,14 @@ async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
     registry.until_streaming().await;
     let sources = include_str!("../replication/sources.toml");
     let wider = sources.replacen("\"status\", ", "\"status\", \"extra\", ", 1);
-    let file = std::env::temp_dir().join(format!("{}-wider.toml", registry.name));
     under_writers(&registry.url, 1, 3, async {
         // Rows written before the publication follows the definition are decoded in their old shape.
         for text in [wider.as_str(), sources, &wider] {
-            std::fs::write(&file, text).expect("a sources file");
-            done(&registry.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
+            register(&registry.url, text).await;
             registry.until_stream_is_past_now().await;
         }
     })
     .await;
-    let _ = std::fs::remove_file(&file);
     finish(registry, daemon).await;
 }
 

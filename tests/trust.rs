@@ -1,5 +1,6 @@
 //! Trust: who is believed is the operator's to say; what an unknown producer writes is captured, visible, and dirties nothing.
 
+use crate::support::sources::register;
 use crate::support::{Daemon, TestDb, cli, done, migrated, number, text, texts, until};
 
 const SIGNALS: &str =
@@ -17,10 +18,7 @@ async fn choosy() -> TestDb {
         "actor_ref = \"actor_ref\"\ntrust = { producers = [\"importer\"] }\n",
         1,
     );
-    let file = std::env::temp_dir().join(format!("{}-choosy-{}.toml", db.name, std::process::id()));
-    std::fs::write(&file, sources).expect("a sources file");
-    done(&db.url, &["sources", "apply", file.to_str().expect("utf-8")]).await;
-    let _ = std::fs::remove_file(&file);
+    register(&db.url, &sources).await;
     db
 }
 

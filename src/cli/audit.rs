@@ -1,6 +1,5 @@
 //! `audit`: is anything missing?
 
-use crate::cli::args::AuditCommand;
 use crate::cli::{output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
@@ -8,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
 use crate::workers::audit::{self, Audit, Phase, Progress, Scope};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::process::ExitCode;
@@ -15,6 +15,24 @@ use std::sync::Arc;
 
 /// Keys named on a terminal; the rest are in `--json`.
 const SHOWN: usize = 20;
+
+#[derive(Args)]
+pub struct AuditCommand {
+    /// Every row, in resumable chunks; else what is not older than the last certificate
+    #[arg(long)]
+    pub full: bool,
+    /// Repair nothing
+    #[arg(long)]
+    pub check: bool,
+    /// One source only
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Rows from this key or time on (with --full)
+    #[arg(long, requires = "full")]
+    pub since: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff audit").await?;

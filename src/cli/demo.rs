@@ -10,9 +10,9 @@ mod stage;
 pub mod verdict;
 mod writers;
 
-use crate::cli::args::DemoCommand;
 use crate::cli::output;
 use crate::error::Result;
+use clap::Args;
 use console::style;
 use indicatif::{ProgressBar, ProgressStyle};
 use run::Run;
@@ -22,6 +22,19 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use verdict::Verdict;
+
+#[derive(Args)]
+pub struct DemoCommand {
+    /// How long to write births
+    #[arg(long, default_value_t = 30)]
+    pub seconds: u64,
+    /// Stop writing after this many rows instead
+    #[arg(long)]
+    pub rows: Option<u64>,
+    /// No live view; only what happens and the verdict
+    #[arg(long)]
+    pub plain: bool,
+}
 
 pub async fn run(command: DemoCommand) -> Result<ExitCode> {
     let told = interruptions()?;

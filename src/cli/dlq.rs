@@ -1,6 +1,5 @@
 //! `dlq`: the rows that could not be handed off, and what an operator decides about them. Nothing replays by itself.
 
-use crate::cli::args::{DlqCommand, DlqDecision, DlqSelection};
 use crate::cli::output;
 use crate::config::Config;
 use crate::core::dead_letter::clip;
@@ -12,6 +11,7 @@ use crate::intake::{Decision, Delivery, Outlook, outlook};
 use crate::store::dead_letter::{Letter, Selection};
 use crate::store::lease::{Claim, Lease};
 use crate::store::{Store, connect};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
@@ -21,6 +21,66 @@ use uuid::Uuid;
 
 /// Letters decided about per statement.
 const CHUNK: usize = 200;
+
+#[derive(Subcommand)]
+pub enum DlqCommand {
+    /// The open dead letters; with --all those that were decided about, too
+    List {
+        #[command(flatten)]
+        selection: DlqSelection,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Everything that is known of some dead letters
+    Show {
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read the rows again from their source and hand them off; those that are refused again stay open (exit code 1)
+    Replay(DlqDecision),
+    /// Decide that the rows need no handoff (needs --reason)
+    Discard(DlqDecision),
+    /// Decide that something else took the rows' place (needs --reason)
+    Supersede(DlqDecision),
+}
+
+#[derive(Args)]
+pub struct DlqSelection {
+    /// Of this source
+    #[arg(long)]
+    pub source: Option<String>,
+    /// With this reason code, such as refused_by_database
+    #[arg(long)]
+    pub code: Option<String>,
+    /// That failed at or after this time, such as 2026-11-16 or 2026-11-16T12:00:00Z
+    #[arg(long)]
+    pub since: Option<String>,
+    /// These, by id; may be given several times
+    #[arg(long = "id", value_name = "ID")]
+    pub ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Args)]
+pub struct DlqDecision {
+    #[command(flatten)]
+    pub selection: DlqSelection,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Why; it is kept with the letter
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Who decides [default: the database user]
+    #[arg(long)]
+    pub actor: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub async fn run(config: &Config, command: DlqCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff dlq").await?;

@@ -1,16 +1,34 @@
 //! `findings`: what is wrong, or was. Exit code 1 when something high or critical is open.
 
-use crate::cli::args::FindingsCommand;
 use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
 use crate::store::connect;
 use crate::store::findings::Issue;
+use clap::Args;
 use serde_json::Value;
 use std::process::ExitCode;
 
 /// More than anybody reads; the gravest and the open ones come first, and what is left out is said.
 const SHOWN: i64 = 1_000;
+
+#[derive(Args)]
+pub struct FindingsCommand {
+    /// Only what is open, which is the default
+    #[arg(long, conflicts_with = "all")]
+    pub open: bool,
+    /// Resolved ones as well
+    #[arg(long)]
+    pub all: bool,
+    /// Only of one kind, such as handoff_lag
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Close one by hand; it comes back if its cause is still there
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "kind", "json"])]
+    pub resolve: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub async fn run(config: &Config, command: FindingsCommand) -> Result<ExitCode> {
     let store = connect::open_observer(&config.target, "gov-handoff findings").await?;

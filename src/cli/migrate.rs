@@ -1,12 +1,39 @@
 //! `migrate`: create, see, take back.
 
-use crate::cli::args::{MigrateAction, MigrateCommand};
 use crate::cli::{output, sources};
 use crate::config::Config;
 use crate::error::Result;
 use crate::store::connect;
 use crate::store::migrate::StepReport;
+use clap::{Args, Subcommand};
 use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct MigrateCommand {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub action: Option<MigrateAction>,
+}
+
+#[derive(Subcommand)]
+pub enum MigrateAction {
+    /// Which steps are applied
+    Status {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take back what was created; refuses when that would discard recorded handoffs
+    Revert {
+        /// Discard recorded handoffs and source rows in tables that migrate created
+        #[arg(long)]
+        discard: bool,
+    },
+}
 
 pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
     let mut store = connect::open(&config.target, "gov-handoff migrate").await?;

@@ -1,6 +1,5 @@
 //! `replay`: hands a stretch of a source off again. Identity makes it harmless: what is recorded stays as it is.
 
-use crate::cli::args::ReplayCommand;
 use crate::cli::output;
 use crate::config::Config;
 use crate::core::handoff::Source;
@@ -10,6 +9,7 @@ use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Lease};
 use crate::store::rows::{Bound, Span};
 use crate::store::{Store, connect};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::process::ExitCode;
@@ -18,6 +18,23 @@ use std::time::Duration;
 
 /// Replays have a lease of their own: two of them at once help nobody, and the daemon goes on meanwhile.
 const WORKER: &str = "gov_handoff_replay";
+
+#[derive(Args)]
+pub struct ReplayCommand {
+    #[arg(long)]
+    pub source: String,
+    /// A key, or a time such as 2026-11-16 or 2026-11-16T12:00:00Z
+    #[arg(long, allow_hyphen_values = true)]
+    pub from: String,
+    /// The same; the end of the source if not given
+    #[arg(long, allow_hyphen_values = true)]
+    pub to: Option<String>,
+    /// Count what is missing, and record nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff replay").await?;

@@ -1,13 +1,23 @@
 //! `replication`: publication and slot on request, or as SQL for a DBA.
 
-use crate::cli::args::ReplicationCommand;
 use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
 use crate::intake;
 use crate::store::connect;
 use crate::store::replication::setup_sql;
+use clap::Subcommand;
 use std::process::ExitCode;
+
+#[derive(Subcommand)]
+pub enum ReplicationCommand {
+    /// Create the publication (column lists, row filters) and then the slot
+    Setup,
+    /// Drop slot and publication
+    Teardown,
+    /// Print the SQL that a DBA can run instead
+    Sql,
+}
 
 pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff replication").await?;

@@ -9,7 +9,7 @@ mod child;
 mod stage;
 mod verdict;
 
-use crate::cli::args::{SelftestCommand, Settings};
+use crate::cli::args::Settings;
 use crate::cli::output;
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
@@ -17,6 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::connect;
 use cases::{Case, Scene};
 use child::Recipe;
+use clap::Args;
 use serde_json::json;
 use stage::Means;
 use std::process::ExitCode;
@@ -35,6 +36,18 @@ struct Played {
     #[serde(flatten)]
     verdict: Verdict,
     ms: u128,
+}
+
+#[derive(Args)]
+pub struct SelftestCommand {
+    #[arg(long)]
+    pub json: bool,
+    /// Leave the shadow tables and what was captured in place, to look at
+    #[arg(long)]
+    pub keep: bool,
+    /// How long a case may take to come right, in seconds
+    #[arg(long, default_value_t = 20)]
+    pub patience: u64,
 }
 
 pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand) -> Result<ExitCode> {

@@ -1,6 +1,5 @@
 //! `sources`: definitions in, out, and against the catalogue.
 
-use crate::cli::args::SourcesCommand;
 use crate::cli::output;
 use crate::config::Config;
 use crate::core::dead_letter::code;
@@ -10,10 +9,36 @@ use crate::error::{Error, Kind, Result};
 use crate::store::catalogue::Strategy;
 use crate::store::findings::Finding;
 use crate::store::{Store, connect};
-use std::path::Path;
+use clap::Subcommand;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const DEFAULTS: &str = include_str!("../../replication/sources.toml");
+
+#[derive(Subcommand)]
+pub enum SourcesCommand {
+    /// Register or redefine the sources of a file; without one, the built-in defaults
+    Apply {
+        /// A file such as replication/sources.toml
+        file: Option<PathBuf>,
+        /// Check and say what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// The registered sources
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare the registered sources, or a file's, with the catalogue, and show how each will be read
+    Check {
+        file: Option<PathBuf>,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop reading a source; its recorded handoffs stay
+    Remove { name: String },
+}
 
 pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
     // What can be said about a file is said before anybody is asked for a connection.

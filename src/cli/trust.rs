@@ -1,13 +1,43 @@
 //! `trust`: whom each source believes, and who decides about it.
 
-use crate::cli::args::{TrustChange, TrustCommand};
 use crate::cli::output;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::store::trust::TrustPolicy;
 use crate::store::{Store, connect};
+use clap::{Args, Subcommand};
 use serde_json::json;
 use std::process::ExitCode;
+
+#[derive(Subcommand)]
+pub enum TrustCommand {
+    /// Whom each source believes, and what waits of those it does not
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Trust a producer, and hand off what was captured of it
+    Grant(TrustChange),
+    /// Capture a producer's rows from now on instead of handing them off; what was handed off stays
+    Revoke(TrustChange),
+}
+
+#[derive(Args)]
+pub struct TrustChange {
+    #[arg(long)]
+    pub source: String,
+    /// As the source's rows name it; `unknown` stands for rows that name none
+    #[arg(long)]
+    pub producer: String,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Who decides [default: the database user]
+    #[arg(long)]
+    pub actor: Option<String>,
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub async fn run(config: &Config, command: TrustCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff trust").await?;

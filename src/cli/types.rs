@@ -1,16 +1,41 @@
 //! `types`: what may go out.
 
-use crate::cli::args::{TypeSelection, TypesCommand};
 use crate::cli::output;
 use crate::config::Config;
 use crate::core::rule::KIND_PREFIX;
 use crate::error::Result;
 use crate::store::{Store, connect};
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 
 /// Captured handoffs moved per commit.
 const CHUNK: i32 = 10_000;
+
+#[derive(Subcommand)]
+pub enum TypesCommand {
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let the signals of a type out, and drain what was captured
+    Activate(TypeSelection),
+    /// Capture instead of emitting from now on
+    Deactivate(TypeSelection),
+}
+
+#[derive(Args)]
+pub struct TypeSelection {
+    /// Such as governance.handoff.object_born, or just object_born
+    #[arg(required_unless_present_any = ["all", "findings"])]
+    pub types: Vec<String>,
+    /// Every type of handoff, with certificates and heartbeats
+    #[arg(long, conflicts_with = "types")]
+    pub all: bool,
+    /// Every type of finding: each is then announced when it is raised, when it gets worse and when it is resolved
+    #[arg(long, conflicts_with = "types")]
+    pub findings: bool,
+}
 
 pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff types").await?;

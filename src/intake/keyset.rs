@@ -4,31 +4,24 @@
 //! read every few milliseconds and an idle one rarely. While there is a stream it reconciles: the same pass, every few
 //! seconds, hands off only what the stream did not. Sources whose keys have no ranges are read by the frontier.
 
-use crate::core::gap::{OpenRanges, Range};
+mod pass;
+
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Mode, next_pause};
-use crate::error::{Error, Kind, Policy, Result};
+use crate::error::{Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
-use crate::intake::deliver::{Delivery, MappedRow, Outcome};
+use crate::intake::deliver::Outcome;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, failpoint, open_writer, patience};
-use crate::store::apply::Advance;
+use crate::intake::{End, Shared, open_writer, patience};
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
 use crate::store::findings::Finding;
-use crate::store::rows::{Depth, Found};
-use crate::store::{Store, connect, quote};
+use crate::store::{Store, connect};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Cold holes are probed this often at most: rarely filled, never forgotten.
-const ALL_RANGES_EVERY: Duration = Duration::from_secs(1);
-/// And only as often as takes one part in this many of the lane's time, for a source with very many of them.
-const ALL_RANGES_SHARE: u32 = 20;
-/// How often it is asked whether holes may go cold.
-const COOL_EVERY: Duration = Duration::from_secs(1);
 /// How long a reconciling pass waits for the stream to bring what it has just read, before it takes it for missing.
 const STREAM_GRACE: Duration = Duration::from_secs(2);
 /// The lane may be the only capture there is, and a connection attempt costs little.
@@ -56,10 +49,8 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
                 if begun.elapsed() > LASTED {
                     pause.reset();
                 }
-                let mut stop = shared.stop.clone();
-                tokio::select! {
-                    _ = stop.wait_for(|s| *s) => return Ok(()),
-                    () = tokio::time::sleep(pause.next()) => {}
+                if shared.stopped_within(pause.next()).await {
+                    return Ok(());
                 }
             }
         }
@@ -263,89 +254,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Reads the open ranges until they hold nothing that is committed.
-    async fn range_pass(&mut self, turn: &mut Turn) -> Result<Outcome> {
-        let shared = self.shared;
-        let mut total = Outcome::default();
-        let begun = Instant::now();
-        let depth = if shared.once || turn.all_ranges_at <= begun { Depth::All } else { Depth::Hot };
-        let worker = &shared.lease.worker;
-        let limit = i64::from(turn.batch);
-        let mut ahead = Ahead::default();
-        loop {
-            // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
-            let Ahead { found, rows, ids } = match std::mem::take(&mut ahead) {
-                none if none.found.is_empty() => {
-                    let asked = Instant::now();
-                    let found =
-                        self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?;
-                    shared.note_read(turn.source.name(), asked.elapsed());
-                    Ahead::of(&turn.source, found)?
-                }
-                some => some,
-            };
-            if found.is_empty() || shared.stopping() {
-                break;
-            }
-            // Seen are exactly the ids that were read; the rest of each range stays open, whatever its neighbours are.
-            let replacement = OpenRanges::new(found.iter().copied()).take(&ids);
-            // A full batch has more behind it, which is read while this one commits. Only ids beyond it, so none twice.
-            let next = ids
-                .iter()
-                .max()
-                .and_then(|id| id.checked_add(1))
-                .filter(|_| ids.len() >= turn.batch as usize);
-            let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
-            let read_ahead = async {
-                let Some(from) = next else { return Ok(Ahead::default()) };
-                let found = self.reader.rows_in_ranges(worker, &turn.source, depth, from, limit).await?;
-                Ahead::of(&turn.source, found)
-            };
-            shared.rest(turn.worked).await;
-            failpoint("keyset_before_apply");
-            let working = Instant::now();
-            let (handed_off, read) = tokio::join!(self.hand_off(&mut turn.proof, rows, advance), read_ahead);
-            turn.worked = working.elapsed();
-            total += handed_off?;
-            failpoint("keyset_after_apply");
-            ahead = read?;
-            for (range, id) in ahead.found.iter_mut().zip(&ahead.ids) {
-                *range = replacement.after(*range, *id);
-            }
-        }
-        turn.proof.looked(self.shared);
-        let micros = begun.elapsed().as_micros();
-        tracing::debug!(source = turn.source.name(), rows = total.seen, micros, "keyset pass");
-        if depth == Depth::All {
-            turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY.max(begun.elapsed() * ALL_RANGES_SHARE);
-        }
-        self.cool(turn).await?;
-        Ok(total)
-    }
-
-    async fn hand_off(
-        &self,
-        proof: &mut Proof,
-        rows: Vec<MappedRow>,
-        advance: Advance<'_>,
-    ) -> Result<Outcome> {
-        let shared = self.shared;
-        let streaming = *shared.mode.borrow() == Mode::Streaming;
-        let delivery = Delivery { store: &self.writer, lease: &shared.lease, captured_by: capture(shared) };
-        // What a poll finds is new. What is found behind a stream, or in the place of one that is away, is explained.
-        let away = matches!(*shared.mode.borrow(), Mode::Polling { .. }) && delivery.captured_by != "poll";
-        if !streaming && !away {
-            return delivery.deliver(rows, advance).await;
-        }
-        let passed = streaming && let_the_stream_have_them(shared, &self.writer, None).await?;
-        let seen = rows.len();
-        let missing = delivery.missing(rows).await?;
-        proof.explain(shared, &self.writer, &missing.rows, passed).await?;
-        let mut outcome = delivery.deliver(missing.rows, advance).await?;
-        outcome.seen = seen;
-        Ok(outcome)
-    }
-
     /// The certifying pass of a source that is otherwise read by ranges. A single run leaves it to the daemon.
     fn certificate_is_due(&self, turn: &Turn) -> bool {
         matches!(turn.strategy, Strategy::Ranges { .. })
@@ -368,29 +276,6 @@ impl Session<'_> {
             },
         };
         pass.run(&mut turn.proof).await
-    }
-
-    /// Takes holes off the hot list once everybody who could have filled them is gone. It is about cost, not about loss.
-    async fn cool(&self, turn: &mut Turn) -> Result<()> {
-        let now = Instant::now();
-        if turn.cool_at > now || self.shared.once {
-            return Ok(());
-        }
-        turn.cool_at = now + COOL_EVERY;
-        if self.writer.hot_ranges(&self.shared.lease.worker, turn.source.name()).await? <= 1 {
-            turn.checkpoint = None;
-            return Ok(());
-        }
-        let (at, writers) = self.writer.writers(&quote::table(&turn.source.definition)).await?;
-        match &turn.checkpoint {
-            Some((before, then)) if !then.iter().any(|w| writers.contains(w)) => {
-                self.writer.cool_ranges(&self.shared.lease, turn.source.name(), *before).await?;
-                turn.checkpoint = Some((at, writers));
-            }
-            Some(_) => {}
-            None => turn.checkpoint = Some((at, writers)),
-        }
-        Ok(())
     }
 }
 
@@ -420,31 +305,4 @@ pub fn capture(shared: &Shared) -> &'static str {
     let mode = shared.mode.borrow();
     // A single run without a stream has nothing to reconcile with: it polls.
     if shared.once && *mode != Mode::Streaming { "poll" } else { mode.keyset_capture(shared.config.intent) }
-}
-
-/// Rows that were read and mapped, each with its id and the range it was found in.
-#[derive(Default)]
-struct Ahead {
-    found: Vec<Range>,
-    rows: Vec<MappedRow>,
-    ids: Vec<i64>,
-}
-
-impl Ahead {
-    fn of(source: &Arc<Source>, found: Vec<Found>) -> Result<Self> {
-        let ranges = found.iter().map(|f| f.range).collect();
-        let rows: Vec<_> = found.iter().map(|f| MappedRow::of(Arc::clone(source), &f.row)).collect();
-        Ok(Self { found: ranges, ids: keys(source, &rows)?, rows })
-    }
-}
-
-fn keys(source: &Source, rows: &[MappedRow]) -> Result<Vec<i64>> {
-    rows.iter()
-        .map(|row| {
-            let key = row.watermark.as_ref().and_then(|w| w.key.as_int());
-            key.ok_or_else(|| {
-                Error::new(Kind::Internal, format!("source {}: a key that is no integer", source.name()))
-            })
-        })
-        .collect()
 }

@@ -96,11 +96,12 @@ impl Shared {
         if pause.is_zero() || self.once {
             return;
         }
-        let mut stop = self.stop.clone();
-        tokio::select! {
-            _ = stop.wait_for(|s| *s) => {}
-            () = tokio::time::sleep(pause) => {}
-        }
+        self.stopped_within(pause).await;
+    }
+
+    /// Sleeps until the pause is over or we are told to stop; whether we were.
+    async fn stopped_within(&self, pause: Duration) -> bool {
+        tokio::time::timeout(pause, self.stop.clone().wait_for(|s| *s)).await.is_ok()
     }
 
     fn looked(&self, source: &str, at: Instant) {

@@ -41,17 +41,14 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             Err(e) => tracing::warn!(error = %e, "retry lane failed, starting over"),
         }
-        let mut stop = shared.stop.clone();
-        tokio::select! {
-            _ = stop.wait_for(|s| *s) => return Ok(()),
-            () = tokio::time::sleep(pause.next()) => {}
+        if shared.stopped_within(pause.next()).await {
+            return Ok(());
         }
     }
 }
 
 async fn session(shared: &Shared) -> Result<()> {
     let store = open(&shared.config, "gov-handoff retry").await?;
-    let mut stop = shared.stop.clone();
     loop {
         let begun = Instant::now();
         // A batch that was mapped by the old list may capture a producer that is trusted by now.
@@ -62,9 +59,8 @@ async fn session(shared: &Shared) -> Result<()> {
             Pass { shared, store: &store, all: false }.run().await?;
         }
         let wait = LOOK_EVERY.min(next.filter(|wait| !wait.is_zero()).unwrap_or(LOOK_EVERY));
-        tokio::select! {
-            _ = stop.wait_for(|s| *s) => return Ok(()),
-            () = tokio::time::sleep(wait.max(cost * LOOK_SHARE)) => {}
+        if shared.stopped_within(wait.max(cost * LOOK_SHARE)).await {
+            return Ok(());
         }
     }
 }

@@ -45,10 +45,8 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
         if begun.elapsed() > LASTED {
             pause.reset();
         }
-        let mut stop = shared.stop.clone();
-        tokio::select! {
-            _ = stop.wait_for(|s| *s) => return Ok(()),
-            () = tokio::time::sleep(pause.next()) => {}
+        if shared.stopped_within(pause.next()).await {
+            return Ok(());
         }
     }
 }

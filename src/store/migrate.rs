@@ -14,67 +14,36 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 10] = [
+/// The step that `NNNN_name.sql` and `NNNN_name.down.sql` are.
+macro_rules! step {
+    ($version:literal, $number:literal, $name:literal) => {
+        Step {
+            version: $version,
+            name: $name,
+            up: include_str!(concat!("../../migrations/", $number, "_", $name, ".sql")),
+            down: Some(include_str!(concat!("../../migrations/", $number, "_", $name, ".down.sql"))),
+        }
+    };
+}
+
+const STEPS: [Step; 12] = [
     Step {
         version: 1,
         name: "substrate",
         up: include_str!("../../migrations/0001_substrate.sql"),
         down: None,
     },
-    Step {
-        version: 2,
-        name: "governance",
-        up: include_str!("../../migrations/0002_governance.sql"),
-        down: Some(include_str!("../../migrations/0002_governance.down.sql")),
-    },
-    Step {
-        version: 3,
-        name: "gates",
-        up: include_str!("../../migrations/0003_gates.sql"),
-        down: Some(include_str!("../../migrations/0003_gates.down.sql")),
-    },
-    Step {
-        version: 4,
-        name: "roles",
-        up: include_str!("../../migrations/0004_roles.sql"),
-        down: Some(include_str!("../../migrations/0004_roles.down.sql")),
-    },
-    Step {
-        version: 5,
-        name: "proof",
-        up: include_str!("../../migrations/0005_proof.sql"),
-        down: Some(include_str!("../../migrations/0005_proof.down.sql")),
-    },
-    Step {
-        version: 6,
-        name: "selftest",
-        up: include_str!("../../migrations/0006_selftest.sql"),
-        down: Some(include_str!("../../migrations/0006_selftest.down.sql")),
-    },
-    Step {
-        version: 7,
-        name: "retry",
-        up: include_str!("../../migrations/0007_retry.sql"),
-        down: Some(include_str!("../../migrations/0007_retry.down.sql")),
-    },
-    Step {
-        version: 8,
-        name: "trust",
-        up: include_str!("../../migrations/0008_trust.sql"),
-        down: Some(include_str!("../../migrations/0008_trust.down.sql")),
-    },
-    Step {
-        version: 9,
-        name: "watch",
-        up: include_str!("../../migrations/0009_watch.sql"),
-        down: Some(include_str!("../../migrations/0009_watch.down.sql")),
-    },
-    Step {
-        version: 10,
-        name: "steady",
-        up: include_str!("../../migrations/0010_steady.sql"),
-        down: Some(include_str!("../../migrations/0010_steady.down.sql")),
-    },
+    step!(2, "0002", "governance"),
+    step!(3, "0003", "apply"),
+    step!(4, "0004", "lease"),
+    step!(5, "0005", "findings"),
+    step!(6, "0006", "sources"),
+    step!(7, "0007", "roles"),
+    step!(8, "0008", "proof"),
+    step!(9, "0009", "selftest"),
+    step!(10, "0010", "retry"),
+    step!(11, "0011", "trust"),
+    step!(12, "0012", "watch"),
 ];
 
 /// What was or would be done, for people and scripts.

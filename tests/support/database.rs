@@ -25,6 +25,10 @@ impl TestDb {
         format!("gov_handoff_{}", self.name)
     }
 
+    pub async fn sql(&self, statements: &str) {
+        self.client.batch_execute(statements).await.unwrap_or_else(|e| panic!("{statements}: {e:?}"));
+    }
+
     /// The same database as another role.
     pub fn url_as(&self, role: &str) -> String {
         self.url.replacen("postgres@", &format!("{role}@"), 1)

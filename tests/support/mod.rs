@@ -9,6 +9,7 @@ mod database;
 pub mod fixture;
 pub mod process;
 mod program;
+pub mod sources;
 
 use std::sync::OnceLock;
 

@@ -140,7 +140,11 @@ impl Registry {
     /// Under a name that another server may have too.
     pub async fn on_as(cluster: &Cluster, name: &str) -> Self {
         cluster.create_database(name, None).await.expect("create a database");
-        let url = cluster.url(name);
+        Self::made(name, cluster.url(name)).await
+    }
+
+    /// Of an empty database, however it was made.
+    pub async fn made(name: &str, url: String) -> Self {
         done(&url, &["migrate"]).await;
         done(&url, &["types", "activate", "--all"]).await;
         let client = connect(&url).await;
@@ -159,6 +163,14 @@ impl Registry {
         Process::daemon(&self.url, mode, settings)
     }
 
+    /// A daemon that captures in this way, once it does. `reconcile` is how often the tables are read behind a stream: `1h`
+    /// leaves everything to it.
+    pub async fn capturing(&self, mode: &str, reconcile: &str) -> Process {
+        let daemon = self.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", reconcile)]);
+        self.until_mode(mode).await;
+        daemon
+    }
+
     pub async fn sql(&self, statements: &str) {
         self.client.batch_execute(statements).await.unwrap_or_else(|e| panic!("{statements}: {e:?}"));
     }
@@ -170,6 +182,11 @@ impl Registry {
     pub async fn text(&self, query: &str) -> Option<String> {
         let row = self.client.query_opt(query, &[]).await.unwrap_or_else(|e| panic!("{query}: {e:?}"));
         row.and_then(|row| row.get(0))
+    }
+
+    /// The first column, a text, of every row.
+    pub async fn texts(&self, query: &str) -> Vec<String> {
+        super::texts(&self.client, query).await
     }
 
     pub async fn mode(&self) -> Option<String> {

@@ -1,5 +1,6 @@
 //! One run of the demo: the script against the clock, the view, the wait for the last handoff.
 
+use super::DemoCommand;
 use super::board::Board;
 use super::sample::{Capture, Sampler};
 use super::screen::Screen;
@@ -7,7 +8,6 @@ use super::script::Scene;
 use super::stage::{SLOT, Stage, connect};
 use super::verdict::Verdict;
 use super::writers::{self, Tally};
-use crate::cli::args::DemoCommand;
 use crate::error::{Error, Kind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

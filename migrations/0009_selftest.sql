@@ -12,7 +12,8 @@ begin
     -- First, because it is the fence: a batch that is still on its way commits before this, or not at all.
     delete from queue_heartbeat where executor_name = v_worker;
     delete from event_pending
-     where event_domain = 'governance' and event_type_hint in ('governance.handoff.selftest', 'governance.handoff.unmapped')
+     where event_domain = 'governance'
+       and event_type_hint in ('governance.handoff.selftest', 'governance.handoff.unmapped', 'governance.handoff.retry')
        and capture_payload ->> 'source' = any (v_sources);
     get diagnostics v_captured = row_count;
     delete from iu_route_dead_letter where worker_name = v_worker;

@@ -16,6 +16,11 @@ create table public.gov_retired_signal (
 );
 
 -- The latest certificate stands in the cursor's summary. History is an event, and an audit row of ours beside it.
+--
+-- In the order of locks that applying a batch has: types, lease, cursor. (The server runs the parts of a WITH that nothing
+-- refers to after the rest, so a batch updates its cursors behind the fence, whatever the text's order.) The other way round a
+-- certificate and a batch of the stream waited for each other now and then, and one of them was ended for it. The fence is as
+-- good at the start: its row stays locked to the commit, so a takeover waits for all of this.
 create function public.gov_certificate_put(p_worker text, p_owner text, p_term bigint, p_cursor_worker text, p_source text,
                                            p_certificate jsonb, p_history boolean)
 returns void language plpgsql security definer
@@ -24,12 +29,15 @@ as $$
 declare
     v_active boolean;
 begin
+    if p_history then
+        perform pg_advisory_xact_lock_shared(6748001, 1);
+    end if;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
     update gov_worker_cursor
        set last_run_summary = jsonb_set(last_run_summary, '{certificate}', p_certificate), updated_at = clock_timestamp(),
            phase = 'incremental'
      where worker_name = p_cursor_worker and source_name = p_source;
     if p_history then
-        perform pg_advisory_xact_lock_shared(6748001, 1);
         select active into v_active from event_type_registry
          where event_domain = 'governance' and event_type = 'governance.handoff.certified';
         if v_active then
@@ -45,7 +53,6 @@ begin
         end if;
         perform gov_audit_write(p_owner, p_source, 'certified');
     end if;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
@@ -107,13 +114,34 @@ begin
 end
 $$;
 
+-- What we say about ourselves in the outbox: the history of certificates, heartbeats, announced findings. They are about no
+-- row, so nothing has to be remembered of them; the latest certificate of each source stands in its cursor.
+create function public.gov_notices_retire(p_before timestamptz, p_limit int)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    delete from event_outbox e
+     using (select o.id from event_outbox o
+             where o.event_domain in ('governance', 'system') and o.event_stream in ('health', 'alert')
+               and o.event_subject_ref is null and o.source_system = 'gov-handoff' and o.created_at < p_before
+             limit p_limit) x
+     where e.id = x.id;
+    get diagnostics v_n = row_count;
+    return v_n;
+end
+$$;
+
 do $$
 declare
     f regprocedure;
 begin
     foreach f in array array['public.gov_certificate_put(text,text,bigint,text,text,jsonb,boolean)'::regprocedure,
         'public.gov_audit_checkpoint(text,text,bigint,text,text,jsonb)'::regprocedure,
-        'public.gov_outbox_retire(text,timestamptz,int)'::regprocedure] loop
+        'public.gov_outbox_retire(text,timestamptz,int)'::regprocedure,
+        'public.gov_notices_retire(timestamptz,int)'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
         execute format('grant execute on function %s to gov_handoff_operator', f);
@@ -125,41 +153,3 @@ grant execute on function public.gov_certificate_put(text, text, bigint, text, t
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
 grant select on public.gov_retired_range, public.gov_retired_signal to gov_handoff_worker, gov_handoff_operator;
-
--- As in 0003, and knows of retention: what was handed off, proven and then removed is not read again when a source that was
--- removed is registered anew. Its ids are left out of the ranges that such a source starts with. (Keys without ranges are
--- looked up one by one, in gov_retired_signal.)
-create or replace function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
-returns text language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
-as $$
-declare
-    v_old jsonb;
-begin
-    -- One definition at a time: two that register the same source would both find none.
-    perform pg_advisory_xact_lock(6748001, 3);
-    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
-    if v_old = p_definition then
-        return 'unchanged';
-    end if;
-    if v_old is not null then
-        update gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
-         where worker_name = p_worker and source_name = p_source;
-    else
-        insert into gov_worker_cursor (worker_name, source_name, metadata, phase)
-        values (p_worker, p_source, p_definition, 'seeding');
-    end if;
-    if p_lo is not null and not exists (select from gov_worker_gap where worker_name = p_worker and source_name = p_source) then
-        -- Numeric ranges, because the last bigint has no successor; between two that touch there is no integer left.
-        insert into gov_worker_gap (worker_name, source_name, lo, hi)
-        select p_worker, p_source, i.lo, i.hi
-          from unnest(nummultirange(numrange(p_lo, p_hi, '[]'))
-                      - coalesce((select range_agg(numrange(t.lo, t.hi, '[]')) from gov_retired_range t
-                                   where t.source_name = p_source), '{}'::nummultirange)) as r (part)
-         cross join lateral (select lower(r.part) + case when lower_inc(r.part) then 0 else 1 end as lo,
-                                    upper(r.part) - case when upper_inc(r.part) then 0 else 1 end as hi) i
-         where i.lo <= i.hi;
-    end if;
-    return case when v_old is null then 'added' else 'changed' end;
-end
-$$;

@@ -67,7 +67,10 @@ select h.executor_name as worker_name, h.lease_owner, (h.metadata ->> 'term')::b
        h.last_tick_status, h.ticks_total, h.metadata ->> 'mode' as mode, h.metadata ->> 'mode_reason' as mode_reason,
        (h.metadata ->> 'ttl_ms')::bigint as ttl_ms,
        h.lease_owner is not null
-           and h.last_tick_at > clock_timestamp() - (h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond' as alive
+           and h.last_tick_at > clock_timestamp() - (h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond' as alive,
+       (h.metadata ->> 'cadence_ms')::bigint as cadence_ms, (h.metadata ->> 'slot_budget')::bigint as slot_budget,
+       (h.metadata ->> 'slot_rate')::float8 as slot_rate, (h.metadata ->> 'lag_ms')::bigint as lag_ms,
+       h.metadata ->> 'pace_reason' as pace_reason, h.metadata -> 'beat' as beat
   from public.queue_heartbeat h
  where h.executor_name like 'gov\_%';
 
@@ -78,19 +81,21 @@ begin
     for f in
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
-         where p.pronamespace = 'public'::regnamespace and p.proname ~ '^gov_(handoff|watermark|finding|lease|gap|type|source|stream|frontier|audit)_'
+         where p.pronamespace = 'public'::regnamespace and p.proname ~ '^gov_(handoff|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);
         if f.proname in ('gov_handoff_identity') then
             execute format('grant execute on function %s to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer', f.sig);
-        elsif f.proname in ('gov_finding_raise', 'gov_finding_resolve', 'gov_lease_claim', 'gov_lease_renew', 'gov_lease_resign',
-                'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_gap_cool', 'gov_handoff_refuse', 'gov_handoff_drain', 'gov_stream_bind',
-                'gov_stream_confirm', 'gov_frontier_advance', 'gov_audit_note') then
+        elsif f.proname in ('gov_finding_raise', 'gov_finding_resolve', 'gov_finding_sustain', 'gov_lease_claim', 'gov_lease_renew',
+                'gov_lease_resign', 'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_gap_cool', 'gov_handoff_drain',
+                'gov_stream_bind', 'gov_stream_confirm', 'gov_frontier_advance', 'gov_audit_note') then
             execute format('grant execute on function %s to gov_handoff_worker', f.sig);
         end if;
-        if f.proname in ('gov_type_set_active', 'gov_handoff_drain', 'gov_source_put', 'gov_source_remove',
-                'gov_finding_resolve') then
+        -- An operator's replay of a dead letter hands off through the same gate as the daemon, under a lease of its own. A
+        -- definition that would carry contents is refused by the operator's tool, which leaves a finding.
+        if f.proname in ('gov_type_set_active', 'gov_handoff_drain', 'gov_source_put', 'gov_source_remove', 'gov_finding_raise',
+                'gov_finding_resolve', 'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_resign') then
             execute format('grant execute on function %s to gov_handoff_operator', f.sig);
         end if;
     end loop;
@@ -104,5 +109,3 @@ grant select on public.event_pending, public.event_outbox, public.iu_route_dead_
 grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 grant select on public.gov_candidate_group, public.gov_candidate_state, public.system_issues to gov_handoff_observer;
--- `status` counts the dirty groups, and whoever runs the daemon may ask how it fares.
-grant select on public.gov_candidate_group to gov_handoff_worker, gov_handoff_operator;

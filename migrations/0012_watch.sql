@@ -15,128 +15,7 @@ select t.domain, t.type, 'alert', false
         union all values ('system', 'queue_worker_silent')) as t (domain, type)
  where not exists (select from public.event_type_registry r where r.event_domain = t.domain and r.event_type = t.type);
 
--- As in 0003, and for the one type of the system domain that we announce under.
-create or replace function public.gov_type_set_active(p_type text, p_active boolean)
-returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
-as $$
-declare
-    v_domain constant text := case when p_type = 'queue_worker_silent' then 'system' else 'governance' end;
-begin
-    perform pg_advisory_xact_lock(6748001, 1);
-    update event_type_registry set active = p_active
-     where event_domain = v_domain and event_type = p_type and active is distinct from p_active;
-    if found then
-        perform gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
-        return true;
-    end if;
-    if not exists (select from event_type_registry where event_domain = v_domain and event_type = p_type) then
-        raise exception 'event type % is not registered', p_type using errcode = 'GH003',
-            hint = 'gov-handoff types list shows the registered ones';
-    end if;
-    return false;
-end
-$$;
-
--- Findings ---------------------------------------------------------------------------------------------------------
-
-create function public.gov_severity_rank(p_severity text)
-returns int language sql immutable
-as $$ select coalesce(array_position(array['info', 'warning', 'high', 'critical'], p_severity), 0) $$;
-
--- Announces a finding where its type is active. It carries the address of the issue and not its detail, and no subject
--- reference: it is about no row, so audits and retention have nothing to do with it, and the sources' own exclusion of
--- the domains keeps it from coming back as a handoff. What a live outbox refuses of it must not undo the finding.
-create function public.gov_finding_emit(p_kind text, p_key text, p_severity text, p_state text, p_occurrences bigint)
-returns void language plpgsql
-set search_path = pg_catalog, public, pg_temp
-as $$
-begin
-    insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
-        event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
-    select gen_random_uuid(), t.event_domain, t.event_type, t.event_stream,
-           case p_severity when 'critical' then 'critical' when 'info' then 'info' else 'warning' end, 'immediate',
-           'system_issues', 'finding:' || left(p_key, 500), 'gov-handoff', 'gov-handoff', 'safe_metadata',
-           jsonb_build_object('finding', p_kind, 'coalesce_key', left(p_key, 500), 'severity', p_severity,
-               'state', p_state, 'occurrences', p_occurrences)
-      from event_type_registry t
-     where t.active
-       -- A rehearsal alarms nobody.
-       and p_key not like '%gov\_handoff\_selftest%'
-       and (t.event_domain = 'governance' and t.event_type = 'governance.finding.' || p_kind
-            or t.event_domain = 'system' and t.event_type = 'queue_worker_silent' and p_kind = 'queue_worker_silent');
-exception when others then
-    raise warning 'the event of finding % was refused by the outbox (%)', p_kind, sqlstate;
-end
-$$;
-
--- As in 0003, and announced: a new episode and a risen severity, not every occurrence.
-create or replace function public.gov_finding_raise(p_kind text, p_key text, p_severity text, p_detail jsonb default '{}',
-                                                    p_once boolean default false)
-returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
-as $$
-declare
-    v_old record;
-    v_new record;
-begin
-    if p_once and exists (select from system_issues where coalesce_key = p_key and resolved_at is null) then
-        return;
-    end if;
-    -- Locked, so that of several who notice the same thing one announces it.
-    select i.severity, i.resolved_at is null as open into v_old from system_issues i where i.coalesce_key = p_key for update;
-    insert into system_issues as i (issue_kind, coalesce_key, severity, source_system, detail)
-    values (p_kind, p_key, p_severity, 'gov-handoff', p_detail)
-    on conflict (coalesce_key) do update
-        set occurrence_count = i.occurrence_count + 1,
-            last_seen_at = clock_timestamp(),
-            detail = excluded.detail,
-            -- Severity may rise while the issue is open; a new episode starts at its own.
-            severity = case when i.resolved_at is null and gov_severity_rank(i.severity) > gov_severity_rank(excluded.severity)
-                            then i.severity else excluded.severity end,
-            resolved_at = null,
-            resolution = null
-    returning i.severity, i.occurrence_count, i.xmax = 0 as inserted into v_new;
-    if v_new.inserted or v_old.open is false then
-        perform gov_finding_emit(p_kind, p_key, v_new.severity, 'raised', v_new.occurrence_count);
-    elsif gov_severity_rank(v_new.severity) > gov_severity_rank(v_old.severity) then
-        perform gov_finding_emit(p_kind, p_key, v_new.severity, 'risen', v_new.occurrence_count);
-    end if;
-end
-$$;
-
-create or replace function public.gov_finding_resolve(p_key text, p_resolution text)
-returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
-as $$
-declare
-    v_was record;
-begin
-    update system_issues set resolved_at = clock_timestamp(), resolution = p_resolution
-     where coalesce_key = p_key and resolved_at is null
-    returning issue_kind, severity, occurrence_count into v_was;
-    if not found then
-        return false;
-    end if;
-    perform gov_finding_emit(v_was.issue_kind, p_key, v_was.severity, 'resolved', v_was.occurrence_count);
-    return true;
-end
-$$;
-
--- Raises what may have been raised before, by us or by another watcher: counted again only when p_every has passed or
--- it became worse, so that the count says how long and not how many looked.
-create function public.gov_finding_sustain(p_kind text, p_key text, p_severity text, p_detail jsonb, p_every interval)
-returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
-as $$
-begin
-    if not exists (select from system_issues
-                    where coalesce_key = p_key and resolved_at is null and last_seen_at > clock_timestamp() - p_every
-                      and gov_severity_rank(severity) >= gov_severity_rank(p_severity)) then
-        perform gov_finding_raise(p_kind, p_key, p_severity, p_detail);
-    end if;
-end
-$$;
+-- Watermark --------------------------------------------------------------------------------------------------------
 
 -- The monotone guard of the watermark, for whoever writes it. The gate of 0003 never moves it back: a hole that is filled
 -- late leaves it where it is. Whatever else would (a write by hand, a restored row, a faulty gate) is put right before it is
@@ -242,6 +121,7 @@ declare
     w record;
     f record;
 begin
+    perform gov_clock_mend(c.worker_name) from (select distinct worker_name from gov_worker_cursor) c;
     for w in
         select h.executor_name as name, h.last_tick_at as tick, v_now - h.last_tick_at as age, k.cadence,
                h.lease_owner is null and h.last_tick_status = 'resigned' as resigned,
@@ -344,18 +224,6 @@ $$;
 -- Counting the dirty groups must not read all of them. The flag hardly changes, so updates of a dirty group stay as cheap.
 create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
 
-create or replace view public.v_governance_worker as
-select h.executor_name as worker_name, h.lease_owner, (h.metadata ->> 'term')::bigint as term, h.last_tick_at,
-       h.last_tick_status, h.ticks_total, h.metadata ->> 'mode' as mode, h.metadata ->> 'mode_reason' as mode_reason,
-       (h.metadata ->> 'ttl_ms')::bigint as ttl_ms,
-       h.lease_owner is not null
-           and h.last_tick_at > clock_timestamp() - (h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond' as alive,
-       (h.metadata ->> 'cadence_ms')::bigint as cadence_ms, (h.metadata ->> 'slot_budget')::bigint as slot_budget,
-       (h.metadata ->> 'slot_rate')::float8 as slot_rate, (h.metadata ->> 'lag_ms')::bigint as lag_ms,
-       h.metadata ->> 'pace_reason' as pace_reason, h.metadata -> 'beat' as beat
-  from public.queue_heartbeat h
- where h.executor_name like 'gov\_%';
-
 create view public.v_governance_finding as
 select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count, first_seen_at, last_seen_at, resolved_at,
        resolution
@@ -393,17 +261,14 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['public.gov_severity_rank(text)', 'public.gov_finding_emit(text,text,text,text,bigint)',
-        'public.gov_finding_sustain(text,text,text,jsonb,interval)', 'public.gov_watermark_hold()',
-        'public.gov_heartbeat_emit(text,text,bigint)', 'public.fn_governance_watch(timestamptz)',
-        'public.fn_governance_route_worker_health(text)']::regprocedure[] loop
+    foreach f in array array['public.gov_watermark_hold()', 'public.gov_heartbeat_emit(text,text,bigint)',
+        'public.fn_governance_watch(timestamptz)', 'public.fn_governance_route_worker_health(text)']::regprocedure[] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
     end loop;
 end
 $$;
-grant execute on function public.gov_finding_sustain(text, text, text, jsonb, interval),
-    public.gov_heartbeat_emit(text, text, bigint) to gov_handoff_worker;
+grant execute on function public.gov_heartbeat_emit(text, text, bigint) to gov_handoff_worker;
 grant execute on function public.fn_governance_watch(timestamptz) to gov_handoff_worker, gov_handoff_operator;
 grant execute on function public.fn_governance_route_worker_health(text)
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

@@ -104,5 +104,3 @@ end
 $$;
 -- The daemon promotes what a batch captured while the list was changed under it; it grants nothing.
 grant execute on function public.gov_trust_promote(text) to gov_handoff_worker;
--- A definition that would carry contents is refused by the operator's own tool, which leaves a finding.
-grant execute on function public.gov_finding_raise(text, text, text, jsonb, boolean) to gov_handoff_operator;

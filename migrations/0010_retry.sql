@@ -177,9 +177,6 @@ begin
     return v_new;
 end
 $$;
--- Replaced by the above, which knows attempts and the staging.
-drop function public.gov_handoff_refuse(text, text, bigint, text, uuid, text, text, text, jsonb, bigint[], bigint[], bigint[],
-    bigint[], text, pg_lsn);
 
 -- What every decision about a letter leaves: state, who, why, an audit row, and no finding where nothing is open any more.
 create function public.gov_dead_letter_close(p_id uuid, p_resolution text, p_reason text, p_actor text)
@@ -287,38 +284,9 @@ begin
 end
 $$;
 
--- The selftest's leftovers, staged rows included.
-create or replace function public.gov_selftest_clean()
-returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
-as $$
-declare
-    v_worker constant text := 'gov_handoff_selftest';
-    v_sources constant text[] := array['gov_handoff_selftest_int', 'gov_handoff_selftest_uuid'];
-    v_captured bigint;
-begin
-    -- First, because it is the fence: a batch that is still on its way commits before this, or not at all.
-    delete from queue_heartbeat where executor_name = v_worker;
-    delete from event_pending
-     where event_domain = 'governance'
-       and event_type_hint in ('governance.handoff.selftest', 'governance.handoff.unmapped', 'governance.handoff.retry')
-       and capture_payload ->> 'source' = any (v_sources);
-    get diagnostics v_captured = row_count;
-    delete from iu_route_dead_letter where worker_name = v_worker;
-    delete from system_issues
-     where source_system = 'gov-handoff' and coalesce_key like '%gov\_handoff\_selftest%';
-    delete from gov_worker_gap where worker_name = v_worker;
-    delete from gov_worker_frontier where worker_name = v_worker;
-    delete from gov_worker_cursor where worker_name = v_worker;
-    delete from gov_stream_position where slot_name like 'gov\_handoff\_selftest%';
-    return v_captured;
-end
-$$;
-
 -- Privileges -------------------------------------------------------------------------------------------------------
 
--- Gates of the worker, of the operator, and what only gates may call. An operator's replay hands off through the same gate
--- as the daemon, under a lease of its own; the worker, for its part, decides about no letter.
+-- Gates of the worker, of the operator, and what only gates may call. The worker decides about no letter.
 do $$
 declare
     f record;
@@ -339,13 +307,6 @@ begin
                 'gov_dead_letter_lease') then
             execute format('grant execute on function %s to gov_handoff_operator', f.sig);
         end if;
-    end loop;
-    for f in
-        select p.oid::regprocedure as sig from pg_proc p
-         where p.pronamespace = 'public'::regnamespace
-           and p.proname in ('gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_resign')
-    loop
-        execute format('grant execute on function %s to gov_handoff_operator', f.sig);
     end loop;
 end
 $$;

@@ -1,0 +1,230 @@
+-- What is read and how far: event types, sources, open id ranges, the stream's position, the frontier.
+
+-- Types ------------------------------------------------------------------------------------------------------------
+
+-- The exclusive lock waits for every apply that still sees the old state, so that what it captured is there to be drained.
+-- One type of the system domain is ours to announce under.
+create function public.gov_type_set_active(p_type text, p_active boolean)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_domain constant text := case when p_type = 'queue_worker_silent' then 'system' else 'governance' end;
+begin
+    perform pg_advisory_xact_lock(6748001, 1);
+    update event_type_registry set active = p_active
+     where event_domain = v_domain and event_type = p_type and active is distinct from p_active;
+    if found then
+        perform gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
+        return true;
+    end if;
+    if not exists (select from event_type_registry where event_domain = v_domain and event_type = p_type) then
+        raise exception 'event type % is not registered', p_type using errcode = 'GH003',
+            hint = 'gov-handoff types list shows the registered ones';
+    end if;
+    return false;
+end
+$$;
+
+-- Moves up to p_limit captured handoffs of an active type to the outbox under the identity they were captured with.
+-- It marks nothing: the groups were marked when the handoffs were captured.
+create function public.gov_handoff_drain(p_type text, p_limit int)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    perform pg_advisory_xact_lock_shared(6748001, 1);
+    if not exists (select from event_type_registry where event_domain = 'governance' and event_type = p_type and active) then
+        return 0;
+    end if;
+    with due as (
+        select p.id from event_pending p
+         where p.event_domain = 'governance' and p.event_type_hint = p_type and p.processed_at is null
+           and p.last_error is null
+         order by p.id limit p_limit for update skip locked
+    ), moved as (
+        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+            event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
+            payload_classification, safe_payload, occurred_at)
+        select p.id, 'governance', p.event_type_hint, p.capture_payload ->> 'event_stream',
+               p.capture_payload ->> 'event_severity', 'immediate', p.entity_table, p.entity_ref::uuid,
+               p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
+               p.capture_payload - 'event_stream' - 'event_severity',
+               coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
+          from event_pending p join due using (id)
+        on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
+            where event_subject_ref is not null do nothing
+    )
+    update event_pending p set processed_at = clock_timestamp() from due where p.id = due.id;
+    get diagnostics v_n = row_count;
+    return v_n;
+end
+$$;
+
+-- Sources ----------------------------------------------------------------------------------------------------------
+
+-- Registers or redefines a source. A new integer-keyed source starts with every id of its type unseen, but for those that were
+-- handed off, proven and then removed by retention (0008), which are not read again when a source that was removed is
+-- registered anew. (Keys without ranges are looked up one by one, in gov_retired_signal.)
+create function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
+returns text language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_old jsonb;
+begin
+    -- One definition at a time: two that register the same source would both find none.
+    perform pg_advisory_xact_lock(6748001, 3);
+    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
+    if v_old = p_definition then
+        return 'unchanged';
+    end if;
+    if v_old is not null then
+        update gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
+         where worker_name = p_worker and source_name = p_source;
+    else
+        insert into gov_worker_cursor (worker_name, source_name, metadata, phase)
+        values (p_worker, p_source, p_definition, 'seeding');
+    end if;
+    if p_lo is not null and not exists (select from gov_worker_gap where worker_name = p_worker and source_name = p_source) then
+        -- Numeric ranges, because the last bigint has no successor; between two that touch there is no integer left.
+        insert into gov_worker_gap (worker_name, source_name, lo, hi)
+        select p_worker, p_source, i.lo, i.hi
+          from unnest(nummultirange(numrange(p_lo, p_hi, '[]'))
+                      - coalesce((select range_agg(numrange(t.lo, t.hi, '[]')) from gov_retired_range t
+                                   where t.source_name = p_source), '{}'::nummultirange)) as r (part)
+         cross join lateral (select lower(r.part) + case when lower_inc(r.part) then 0 else 1 end as lo,
+                                    upper(r.part) - case when upper_inc(r.part) then 0 else 1 end as hi) i
+         where i.lo <= i.hi;
+    end if;
+    return case when v_old is null then 'added' else 'changed' end;
+end
+$$;
+
+create function public.gov_source_remove(p_worker text, p_source text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
+    delete from gov_worker_frontier where worker_name = p_worker and source_name = p_source;
+    delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
+    return found;
+end
+$$;
+
+-- Open ranges ------------------------------------------------------------------------------------------------------
+
+-- Ranges are replaced only as they were read: if any of them changed since, nothing is written and the reader starts over.
+create function public.gov_gap_replace(p_worker text, p_source text, p_closed_lo bigint[], p_closed_hi bigint[],
+                                       p_open_lo bigint[], p_open_hi bigint[])
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    delete from gov_worker_gap g using unnest(p_closed_lo, p_closed_hi) as k (lo, hi)
+     where g.worker_name = p_worker and g.source_name = p_source and g.lo = k.lo and g.hi = k.hi;
+    get diagnostics v_n = row_count;
+    if v_n <> cardinality(p_closed_lo) then
+        raise exception 'the open id ranges of % were changed by another writer', p_source using errcode = 'GH002';
+    end if;
+    insert into gov_worker_gap (worker_name, source_name, lo, hi)
+    select p_worker, p_source, k.lo, k.hi from unnest(p_open_lo, p_open_hi) as k (lo, hi);
+end
+$$;
+
+-- A range goes cold when nobody who could still fill it is left; it stays open and is probed by the slower passes.
+create function public.gov_gap_cool(p_worker text, p_owner text, p_term bigint, p_source text, p_opened_before timestamptz)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    update gov_worker_gap set hot = false
+     where worker_name = p_worker and source_name = p_source and hot and opened_at < p_opened_before
+       -- The tail is never cold.
+       and hi < (select max(t.hi) from gov_worker_gap t where t.worker_name = p_worker and t.source_name = p_source);
+    get diagnostics v_n = row_count;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+    return v_n;
+end
+$$;
+
+-- Stream position and frontier -------------------------------------------------------------------------------------
+
+-- Binds a slot to the server it was made on. Going back or to another server is on purpose only: a new slot starts anew.
+create function public.gov_stream_bind(p_worker text, p_owner text, p_term bigint, p_slot text, p_system text,
+                                       p_timeline int, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into gov_stream_position (slot_name, system_identifier, timeline, durable_lsn)
+    values (p_slot, p_system, p_timeline, p_lsn)
+    on conflict (slot_name) do update set system_identifier = p_system, timeline = p_timeline, durable_lsn = p_lsn,
+        updated_at = clock_timestamp();
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+create function public.gov_stream_confirm(p_worker text, p_owner text, p_term bigint, p_slot text, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    update gov_stream_position set durable_lsn = p_lsn, updated_at = clock_timestamp()
+     where slot_name = p_slot and durable_lsn < p_lsn;
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+-- Every rolled-back insert burns ids, and each stretch of them would stay a range for ever. Beyond so many (`dot_config`,
+-- `governance.holes.kept`) they are left to the frontier. How many ids that were is kept, because rows are counted against the
+-- ids that left the ranges.
+create function public.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
+                                            p_system text, p_lsn pg_lsn)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    -- A row each; ten thousand cost a pass over all of them fifty milliseconds.
+    v_kept bigint := gov_config_number('governance.holes.kept', 10000, 0, 1000000);
+    v_away numeric;
+begin
+    insert into gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn)
+    values (p_worker, p_source, p_frontier, p_system, p_lsn)
+    on conflict (worker_name, source_name) do update
+        set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, certified_at = clock_timestamp()
+        -- A frontier of this server never goes back: the rows between were looked at under the later one.
+        -- One that no transaction has reached yet was never a snapshot's, and must not stand in the way for ever.
+        where f.system_identifier <> p_system or f.frontier < p_frontier
+           or f.frontier > pg_snapshot_xmax(pg_current_snapshot());
+    -- Whatever is in no open range and was not handed off was written by a transaction at or after the frontier: the next
+    -- pass selects it by that and not by its id. So ids that nobody seems to use may leave the ranges as soon as there is a
+    -- frontier; they are found at its cadence then. Not the lowest range, which is the way down, and nothing that is hot.
+    with gone as (
+        delete from gov_worker_gap g
+         using (select c.lo from gov_worker_gap c
+                 where c.worker_name = p_worker and c.source_name = p_source and not c.hot
+                   and c.lo > (select min(m.lo) from gov_worker_gap m
+                                where m.worker_name = p_worker and m.source_name = p_source)
+                 order by c.lo
+                 limit (select greatest(count(*) - v_kept, 0) from gov_worker_gap n
+                         where n.worker_name = p_worker and n.source_name = p_source and not n.hot)) x
+         where g.worker_name = p_worker and g.source_name = p_source and g.lo = x.lo
+        returning g.hi::numeric - g.lo::numeric + 1 as ids
+    )
+    select sum(ids) into v_away from gone;
+    if v_away is not null then
+        update gov_worker_frontier set certified_away = certified_away + v_away
+         where worker_name = p_worker and source_name = p_source;
+    end if;
+    -- Last, as everywhere: its row lock orders us against a takeover, and nothing but the commit follows it.
+    perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;

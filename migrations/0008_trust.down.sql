@@ -1,2 +1,0 @@
-drop function public.gov_trust_set(text, text, text, boolean, text);
-drop function public.gov_trust_promote(text);

@@ -1,0 +1,1 @@
+drop function public.gov_trust_set, public.gov_trust_promote;
