@@ -58,9 +58,11 @@ async fn fault(shared: &Shared, error: &Error) {
     }
     tracing::warn!(error = %error, "stream lost");
     let reason = error.to_string();
-    shared
-        .mode
-        .send_modify(|mode| *mode = mode.clone().after(StreamNews::Faulted { reason: reason.clone() }));
+    // The same fault again is no news, and calls for no pass over the tables.
+    shared.mode.send_if_modified(|mode| {
+        let next = mode.clone().after(StreamNews::Faulted { reason: reason.clone() });
+        std::mem::replace(mode, next) != *mode
+    });
     let finding = Finding {
         kind: "handoff_fallback",
         key: format!("handoff_fallback:{}", shared.config.slot),
