@@ -87,6 +87,8 @@ pub async fn write(
             _ => match tokio_postgres::connect(&url, NoTls).await {
                 Ok((client, connection)) => {
                     tokio::spawn(connection);
+                    // An id that a prepared transaction has: it ends after all writers have, and must not be waited for.
+                    let _ = client.batch_execute("set lock_timeout = '1s'").await;
                     session.insert(client)
                 }
                 Err(_) => {
