@@ -1,6 +1,6 @@
 //! Our own audit rows go to a table that we read: they never come back.
 
-use crate::support::{Daemon, TestDb, done, migrated, number, until};
+use crate::support::{Daemon, TestDb, cli, done, migrated, number, text, until};
 
 const OURS: &str = "select count(*) from registry_changelog where source_system = 'gov-handoff'";
 
@@ -102,4 +102,87 @@ async fn a_changelog_that_refuses_our_rows_stops_neither_dead_letters_nor_handof
         .await,
         1
     );
+}
+
+/// Rows of others that look like ours in one way or the other.
+const LOOKALIKES: &str = "insert into registry_changelog (entity_type, entity_code, action, source_system, \"timestamp\")
+    values ('governance_handoff', 'theirs', 'note', 'elsewhere', '2001-01-01'), ('species', 'theirs', 'note', 'gov-handoff', '2001-01-01')";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_audit_rows_of_ours_are_removed_and_nobody_elses_and_nothing_seems_missing() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    db.client.batch_execute(LOOKALIKES).await.expect("rows of others");
+    let quick = [
+        ("GOV_HANDOFF_AUDIT_INTERVAL", "100ms"),
+        ("GOV_HANDOFF_LEASE_TTL", "1s"),
+        ("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms"),
+    ];
+    let births = "insert into birth_registry (entity_code, collection_name) select 'b' || g, 'c' from generate_series(1, 5) g";
+    let mut daemon = Daemon::running(&db, "poll", &quick).await;
+    for round in 1..=4 {
+        db.client.batch_execute(births).await.expect("births");
+        until(&db.client, &format!("select ({OURS}) >= {}", 3 * round)).await;
+    }
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    // Two are left to stay: one that the reader has yet to pass, and the last of the table.
+    let unread = "insert into gov_worker_gap (worker_name, source_name, lo, hi, hot)
+                  select 'gov_handoff_intake', 'registry_changelog', min(id), min(id), false from registry_changelog r
+                   where source_system = 'gov-handoff' and entity_type = 'governance_handoff'
+                     and not exists (select from gov_worker_gap g where g.source_name = 'registry_changelog' and r.id between g.lo and g.hi)";
+    db.client.batch_execute(unread).await.expect("a range");
+    let open = "exists (select from gov_worker_gap g where g.source_name = 'registry_changelog' and r.id between g.lo and g.hi)";
+    let ours = "r.source_system = 'gov-handoff' and r.entity_type = 'governance_handoff'";
+    let may_go = format!(
+        "select count(*) from registry_changelog r where {ours} and not {open} and r.id < (select max(id) from registry_changelog)"
+    );
+    let others = format!(
+        "select coalesce(md5(string_agg(r::text, ',' order by id)), '') from registry_changelog r where not ({ours})"
+    );
+    let (may_go, before, kept) =
+        (number(&db.client, &may_go).await, number(&db.client, OURS).await, text(&db.client, &others).await);
+    assert!(may_go > 5 && may_go < before, "{may_go} of {before}");
+
+    // Not before their time.
+    let young = done(&db.url, &["retire", "--before", "2001-01-01"]).await;
+    assert!(!young.contains("audit rows"), "{young}");
+    let said = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    assert!(said.contains(&format!("{may_go} old audit rows of ours removed")), "{said}");
+    assert_eq!(number(&db.client, OURS).await, before - may_go);
+    assert_eq!(text(&db.client, &others).await, kept, "what others wrote");
+
+    db.client.batch_execute(births).await.expect("births");
+    let now = text(&db.client, "select clock_timestamp()::text").await;
+    let mut daemon = Daemon::running(&db, "poll", &quick).await;
+    let certified = format!(
+        "select count(*) = 2 from gov_worker_cursor where source_name in ('birth_registry', 'registry_changelog') \
+         and (last_run_summary #>> '{{certificate,taken_at}}')::timestamptz > '{now}'"
+    );
+    until(&db.client, &certified).await;
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    let found = "select count(*) from system_issues where issue_kind in ('source_not_conserved', 'source_not_append_only')";
+    assert_eq!(number(&db.client, found).await, 0, "rows that we removed ourselves are not missed");
+    let audit = cli(&db.url, &["audit", "--full", "--check"]).await;
+    assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
+}
+
+#[tokio::test]
+async fn a_changelog_that_lets_nothing_go_keeps_our_audit_rows_and_it_is_said() {
+    let db = migrated().await;
+    db.client
+        .batch_execute(
+            "create function theirs() returns trigger language plpgsql as $$ begin raise 'append-only'; end $$;
+             create trigger theirs before delete on registry_changelog execute function theirs();
+             insert into birth_registry (entity_code, collection_name) values ('a', 'c')",
+        )
+        .await
+        .expect("a rule of theirs");
+    for _ in 0..2 {
+        done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    }
+    let before = number(&db.client, OURS).await;
+    let said = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    assert!(!said.contains("audit rows"), "{said}");
+    assert_eq!(number(&db.client, OURS).await, before);
+    assert!(done(&db.url, &["findings"]).await.contains("audit_row_refused:retention"));
 }

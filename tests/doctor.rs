@@ -173,6 +173,7 @@ async fn who_may_not_see_is_told_so() {
     found
         .says("role", "warn", "gov_handoff_observer, may not run the daemon")
         .says("findings", "warn", "slot_lost:x")
+        .says("migrations", "ok", "in force")
         .says("shape", "ok", "as the gates need them")
         .says("worker", "warn", "has never run");
     let found = Examined::of(&db.url_as(&nobody), &[]).await;

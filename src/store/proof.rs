@@ -142,6 +142,11 @@ impl Store {
         Ok(self.one(include_str!("sql/notices_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 
+    /// Removes one chunk of our audit rows older than `before`; zero when none are left that may go.
+    pub async fn retire_audit_rows(&self, before: &str, limit: i32) -> Result<i64> {
+        Ok(self.one(include_str!("sql/audit_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
+    }
+
     /// Who holds the frontier back, in words.
     pub async fn frontier_holder(&self) -> Result<Option<String>> {
         Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
