@@ -288,6 +288,34 @@ async fn a_killed_writer_is_replaced_at_once_however_long_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_cut_off_takes_over_from_one_that_is_killed_right_afterwards() {
+    let mut company = Company::of(2, "auto", "1s").await;
+    let url = company.registry.url.clone();
+    under_writers(&url, 13, 2, async {
+        for _ in 0..2 {
+            let (cut, term) = (company.holder().await, company.term().await);
+            company.instances[cut].proxy.deafen();
+            company.until_taken_over(term).await;
+            let (which, term) = (company.holder().await, company.term().await);
+            company.instances[which].process.kill();
+            let killed = Instant::now();
+            company.until_taken_over(term).await;
+            let took = killed.elapsed();
+            assert!(
+                took < Duration::from_secs(3),
+                "taken over after {took:?}; it listened to a dead connection"
+            );
+            company.restart(which);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await;
+    company.registry.until_all_handed_off().await;
+    company.assert_one_writer().await;
+    company.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_writer_keeps_its_lease_to_the_end_and_commits_nothing_afterwards() {
     for mode in ["poll", "auto"] {
         let company = Company::of(2, mode, "3s").await;
