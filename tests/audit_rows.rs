@@ -120,9 +120,9 @@ async fn old_audit_rows_of_ours_are_removed_and_nobody_elses_and_nothing_seems_m
     ];
     let births = "insert into birth_registry (entity_code, collection_name) select 'b' || g, 'c' from generate_series(1, 5) g";
     let mut daemon = Daemon::running(&db, "poll", &quick).await;
-    for round in 1..=4 {
+    for round in 1..=6 {
         db.client.batch_execute(births).await.expect("births");
-        until(&db.client, &format!("select ({OURS}) >= {}", 3 * round)).await;
+        until(&db.client, &format!("select ({OURS}) >= {}", 2 * round)).await;
     }
     assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
     // Two are left to stay: one that the reader has yet to pass, and the last of the table.
