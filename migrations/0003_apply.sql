@@ -341,11 +341,6 @@ begin
     )
     select count(*) into v_emitted from recorded;
 
-    -- Not each time: the stream leaves it out where it would be another page to write for one signal.
-    if l_slot is not null then
-        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
-         where slot_name = l_slot and durable_lsn < l_lsn;
-    end if;
     with cursors as (
         update gov_worker_cursor c
            set events_seen = c.events_seen + 1, attempts_written = c.attempts_written + 1,
@@ -363,6 +358,12 @@ begin
      where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
+    end if;
+    -- Not each time: the stream leaves it out where it would be another page to write for one signal. After the lease and the cursor, as
+    -- in the general gate.
+    if l_slot is not null then
+        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+         where slot_name = l_slot and durable_lsn < l_lsn;
     end if;
     return array[v_emitted, 0];
 end

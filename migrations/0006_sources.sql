@@ -177,9 +177,10 @@ returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
+    -- The lease first, as in the gates that apply: whoever waits, waits in one order.
+    perform gov_lease_fence(p_worker, p_owner, p_term);
     update gov_stream_position set durable_lsn = p_lsn, updated_at = clock_timestamp()
      where slot_name = p_slot and durable_lsn < p_lsn;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 

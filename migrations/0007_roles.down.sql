@@ -17,4 +17,5 @@ begin
     end loop;
 end
 $$;
+revoke select on public.gov_schema_version from gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 revoke usage on schema public from gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

@@ -109,3 +109,5 @@ grant select on public.event_pending, public.event_outbox, public.iu_route_dead_
 grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 grant select on public.gov_candidate_group, public.gov_candidate_state, public.system_issues to gov_handoff_observer;
+-- `doctor` compares the steps that are in force with those of its own build.
+grant select on public.gov_schema_version to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

@@ -46,6 +46,11 @@ begin
             values (gen_random_uuid(), 'governance', 'governance.handoff.certified', 'health', 'info', 'immediate',
                 p_source, 'certificate:' || p_source, p_owner, 'gov-handoff', 'safe_metadata', p_certificate);
         else
+            -- Nobody has asked for them yet, and might not for years: of each source the latest waits. Two who certify one
+            -- source come one after the other, because the cursor's row is locked by now.
+            delete from event_pending
+             where event_domain = 'governance' and event_type_hint = 'governance.handoff.certified' and processed_at is null
+               and entity_table = p_source;
             insert into event_pending (id, event_domain, event_type_hint, entity_table, canonical_address, actor_ref,
                 capture_payload)
             values (gen_random_uuid(), 'governance', 'governance.handoff.certified', p_source, 'certificate:' || p_source,

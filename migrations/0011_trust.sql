@@ -12,6 +12,11 @@ declare
     v_n bigint;
     v_finding record;
 begin
+    -- Every batch holds this lock, shared, from before it captures to its commit. So a batch that was mapped by the old list is
+    -- either committed by now, and what it captured is seen below; or it begins after our commit, finds the finding resolved,
+    -- and raises it again, which calls for the next promotion. Without the lock it could find the finding open, say nothing,
+    -- and commit behind us: captured for ever, and nobody told.
+    perform pg_advisory_xact_lock(6748001, 1);
     with released as (
         delete from event_pending p
          using gov_worker_cursor c
@@ -35,8 +40,7 @@ begin
     on conflict (id) do nothing;
     get diagnostics v_n = row_count;
 
-    -- Nothing of such a producer waits any more. A batch that began under the old list may still capture something: it
-    -- raises the finding again, and that calls for the next promotion.
+    -- Nothing of such a producer waits any more.
     for v_finding in
         select i.coalesce_key
           from system_issues i
@@ -61,6 +65,8 @@ declare
     v_definition jsonb;
     v_known jsonb;
 begin
+    -- Batches first (see gov_trust_promote), then definitions, then the cursor: the order in which a batch takes them.
+    perform pg_advisory_xact_lock(6748001, 1);
     perform pg_advisory_xact_lock(6748001, 3);
     select metadata into v_definition from gov_worker_cursor
      where worker_name = p_worker and source_name = p_source and metadata ? 'id' for update;

@@ -160,3 +160,28 @@ fn each_gate_is_defined_once() {
     names.dedup();
     assert!(all > 40 && names.len() == all, "{all} functions have {} names", names.len());
 }
+
+/// Where a kind of finding is named when it is raised, up to the quote before the name.
+const RAISED: [&str; 4] = ["gov_finding_raise('", "gov_finding_sustain('", "kind: \"", "Flag::new(\""];
+/// Kinds of other things: certificates, signals.
+const OTHERS: [&str; 3] = ["audit", "certify", "governance.handoff.selftest"];
+
+#[test]
+fn every_kind_of_finding_that_is_raised_is_known_by_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let mut texts: Vec<_> = files("src").iter().map(|f| f.shipped().to_owned()).collect();
+    for entry in std::fs::read_dir(root).expect("the migrations") {
+        texts.push(std::fs::read_to_string(entry.expect("an entry").path()).expect("a migration"));
+    }
+    let mut raised = std::collections::BTreeSet::new();
+    for text in &texts {
+        for from in RAISED {
+            let names = text.split(from).skip(1).filter_map(|rest| rest.split(['\'', '"']).next());
+            raised.extend(names.filter(|n| !OTHERS.contains(n)).map(str::to_owned));
+        }
+    }
+    // Named by a variable where they are raised.
+    raised.extend(["queue.payload_violation", "queue.nvsz_violation"].map(str::to_owned));
+    let known: Vec<_> = gov_handoff::core::finding::KINDS.iter().map(ToString::to_string).collect();
+    assert_eq!(raised.into_iter().collect::<Vec<_>>(), known);
+}

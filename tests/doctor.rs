@@ -182,6 +182,7 @@ async fn who_may_not_see_is_told_so() {
     found.ends(0).says(&[
         ("role", "warn", "gov_handoff_observer, may not run the daemon"),
         ("findings", "warn", "slot_lost:x"),
+        ("migrations", "ok", "in force"),
         ("shape", "ok", "as the gates need them"),
         ("worker", "warn", "has never run"),
     ]);

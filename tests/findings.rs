@@ -86,6 +86,33 @@ async fn lag_is_a_warning_then_high_and_passes() {
     );
 }
 
+/// The stream is up and its batch does not get through: lag is measured by the log's end, and below a grain of 15 s it is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_does_not_get_through_lags() {
+    let db = migrated().await;
+    // With patience enough for the batch to wait: the stream goes on being one.
+    let patient = [
+        ("GOV_HANDOFF_LEASE_TTL", "60s"),
+        ("GOV_HANDOFF_LAG_LIMIT", "1s"),
+        ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"),
+    ];
+    let daemon = Daemon::running(&db, "stream", &patient).await;
+    let locker = connect(&db.url).await;
+    sql(&locker, "begin; lock table gov_candidate_state in share mode").await;
+    sql(&db.client, BIRTHS).await;
+    let begun = std::time::Instant::now();
+    let key = "handoff_lag:gov_handoff_intake";
+    open(&db, key, "warning").await;
+    assert!(begun.elapsed() >= Duration::from_secs(14), "after {:?}", begun.elapsed());
+    let told = "select detail ->> 'mode' || ' ' || (detail ->> 'limit_seconds') from system_issues where coalesce_key = 'handoff_lag:gov_handoff_intake'";
+    assert_eq!(text(&db.client, told).await, "stream 15");
+    sql(&locker, "rollback").await;
+    resolved(&db, key).await;
+    all_handed_off(&db).await;
+    let by = "select count(*) from event_pending where entity_table = 'birth_registry' and entity_ref is not null and capture_payload ->> 'captured_by' <> 'stream'";
+    assert_eq!(number(&db.client, by).await, 0, "{}", daemon.log());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watermark_that_would_go_back_is_held_and_said() {
     let db = migrated().await;

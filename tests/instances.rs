@@ -161,10 +161,9 @@ impl Company {
 /// Kills, stops and cuts one instance after the other, mostly the one that writes, each time until somebody writes again.
 async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, Duration) {
     const TTL: Duration = Duration::from_secs(1);
-    // Whoever was cut off without a word notices only when an answer is overdue. A fault of the others meanwhile leaves nobody
-    // to take over, which says nothing about how long a takeover takes.
-    const OVERDUE: Duration = Duration::from_secs(6);
-    let (mut faults, mut longest, mut deafened) = (0, Duration::ZERO, None::<Instant>);
+    // One at a time is killed or suspended, so there is always another that can take over: it may have been cut off a moment
+    // ago, but then it can connect again, and must not listen to the dead connection for longer than a lease.
+    let (mut faults, mut longest) = (0, Duration::ZERO);
     while Instant::now() < over {
         tokio::time::sleep(Duration::from_millis(200 + dice.below(900))).await;
         let size = company.instances.len() as u64;
@@ -173,17 +172,11 @@ async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, 
             which = usize::try_from(dice.below(size)).unwrap_or(0);
         }
         let (place, began) = (company.place().await, Instant::now());
-        let alone = deafened.is_some_and(|at| at.elapsed() < OVERDUE);
-        let mut took = |began: Instant| {
-            if !alone {
-                longest = longest.max(began.elapsed())
-            }
-        };
         match dice.below(6) {
             0 | 1 => {
                 company.instances[which].process.kill();
                 company.until_somebody_wrote_since(place).await;
-                took(began);
+                longest = longest.max(began.elapsed());
                 company.restart(which);
             }
             2 | 3 => {
@@ -192,7 +185,7 @@ async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, 
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 let place = company.place().await;
                 company.until_somebody_wrote_since(place).await;
-                took(began);
+                longest = longest.max(began.elapsed());
                 // Past its time, if it was the writer and even if not.
                 tokio::time::sleep((TTL * 3 / 2).saturating_sub(began.elapsed())).await;
                 company.instances[which].process.signal("CONT");
@@ -200,12 +193,12 @@ async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, 
             4 => {
                 company.instances[which].proxy.reset();
                 company.until_somebody_wrote_since(place).await;
+                longest = longest.max(began.elapsed());
             }
             _ => {
                 company.instances[which].proxy.deafen();
-                deafened = Some(Instant::now());
                 company.until_somebody_wrote_since(place).await;
-                took(began);
+                longest = longest.max(began.elapsed());
             }
         }
         faults += 1;
@@ -286,6 +279,34 @@ async fn a_killed_writer_is_replaced_at_once_however_long_its_lease() {
             assert!(killed.elapsed() < Duration::from_secs(2), "taken over after {:?}", killed.elapsed());
             company.restart(which);
             tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    })
+    .await;
+    company.registry.until_all_handed_off().await;
+    company.assert_one_writer().await;
+    company.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_cut_off_takes_over_from_one_that_is_killed_right_afterwards() {
+    let mut company = Company::of(2, "auto", "1s").await;
+    let url = company.registry.url.clone();
+    under_writers(&url, 13, 2, async {
+        for _ in 0..2 {
+            let (cut, term) = (company.holder().await, company.term().await);
+            company.instances[cut].proxy.deafen();
+            company.until_taken_over(term).await;
+            let (which, term) = (company.holder().await, company.term().await);
+            company.instances[which].process.kill();
+            let killed = Instant::now();
+            company.until_taken_over(term).await;
+            let took = killed.elapsed();
+            assert!(
+                took < Duration::from_secs(3),
+                "taken over after {took:?}; it listened to a dead connection"
+            );
+            company.restart(which);
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     })
     .await;

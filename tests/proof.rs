@@ -237,6 +237,42 @@ async fn what_retention_took_is_never_emitted_again() {
     }
 }
 
+#[tokio::test]
+async fn retention_takes_what_we_said_about_ourselves_when_it_is_old_and_nothing_else() {
+    let db = migrated().await;
+    // Which goes: ours, about ourselves, old. Every other line differs from that in one thing.
+    sql(
+        &db.client,
+        "insert into event_outbox (id, event_domain, event_type, event_stream, event_subject_table, event_subject_ref, canonical_address,
+                                   actor_ref, source_system, created_at)
+         select gen_random_uuid(), n.domain, n.type, n.stream, 't', n.ref, n.name, 'a', n.system, n.at::timestamptz
+           from (values ('certificate', 'governance', 'governance.handoff.certified', 'health', null::uuid, 'gov-handoff', '2020-01-01'),
+                        ('announcement', 'system', 'queue_worker_silent', 'alert', null, 'gov-handoff', '2020-01-01'),
+                        ('young', 'governance', 'governance.handoff.certified', 'health', null, 'gov-handoff', '2022-01-01'),
+                        ('theirs', 'governance', 'governance.handoff.certified', 'health', null, 'elsewhere', '2020-01-01'),
+                        ('of a row', 'governance', 'governance.handoff.object_born', 'health', gen_random_uuid(), 'gov-handoff', '2020-01-01'),
+                        ('another stream', 'governance', 'governance.handoff.object_born', 'birth', null, 'gov-handoff', '2020-01-01'),
+                        ('another domain', 'iu', 'draft_created', 'health', null, 'gov-handoff', '2020-01-01'))
+                as n (name, domain, type, stream, ref, system, at)",
+    )
+    .await;
+    let retire = "select gov_notices_retire('2021-01-01', 1)";
+    // In chunks, until none is left.
+    assert_eq!(
+        [
+            number(&db.client, retire).await,
+            number(&db.client, retire).await,
+            number(&db.client, retire).await
+        ],
+        [1, 1, 0]
+    );
+    let left = "select canonical_address from event_outbox order by 1";
+    assert_eq!(
+        texts(&db.client, left).await,
+        ["another domain", "another stream", "of a row", "theirs", "young"]
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_is_removed_and_registered_again_does_not_emit_what_retention_took() {
     let db = migrated().await;

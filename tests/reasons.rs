@@ -78,6 +78,8 @@ async fn streaming(settings: &[(&str, &str)]) -> (TestDb, Daemon, String) {
     let role = format!("why_{}", db.name);
     sql(&db.client, &format!("create role {role} login replication in role gov_handoff_worker")).await;
     done(&db.url, &["replication", "setup"]).await;
+    // Their history is kept where somebody asks for it.
+    done(&db.url, &["types", "activate", "certified"]).await;
     let url = db.url_as(&role);
     let environment = [settings, &[("GOV_HANDOFF_REPLICATION_URL", url.as_str())]].concat();
     let daemon = Daemon::start(&db.url, &["--mode", "stream"], &environment);

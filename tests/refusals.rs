@@ -119,8 +119,6 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
     refused(url, &["run", "--slot", "Not A Slot"], 2, &["Not A Slot", "a-z"]).await;
     refused(url, &["replay", "--source", "nowhere", "--from", "1"], 2, &["nowhere", "birth_registry"]).await;
     refused(url, &["replay", "--source", "birth_registry", "--from", "soon"], 2, &["soon", "integer"]).await;
-    refused(url, &["sources", "remove", "nowhere"], 1, &["nowhere"]).await;
-    refused(url, &["types", "activate", "nonsense"], 1, &["nonsense"]).await;
     refused(url, &["migrate", "revert"], 1, &["3 source rows", "--discard"]).await;
 
     let of = |table: &str, column: &str| {
@@ -153,6 +151,61 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
         refused(url, &["sources", "apply", file.path()], 2, words).await;
     }
     assert_eq!(contents(&registry).await, before, "something was written");
+}
+
+#[tokio::test]
+async fn an_unknown_source_kind_or_type_is_refused_with_those_there_are() {
+    let registry = Registry::new().await;
+    let before = contents(&registry).await;
+    let of = ["--source", "nowhere"];
+    for command in [
+        &["replay", "--from", "1"][..],
+        &["audit", "--check"],
+        &["trust", "grant", "--producer", "x"],
+        &["trust", "grant", "--producer", "x", "--dry-run"],
+        &["trust", "revoke", "--producer", "x"],
+        &["dlq", "list"],
+        &["dlq", "replay"],
+        &["dlq", "discard", "--reason", "x"],
+        &["dlq", "supersede", "--reason", "x"],
+    ] {
+        let words = ["unknown source nowhere", "birth_registry, event_outbox, governance_ruleset"];
+        refused(&registry.url, &[command, &of[..]].concat(), 2, &words).await;
+    }
+    refused(
+        &registry.url,
+        &["sources", "remove", "nowhere"],
+        2,
+        &["unknown source nowhere", "birth_registry"],
+    )
+    .await;
+    for verb in ["activate", "deactivate"] {
+        // The good one beside it stays as it is.
+        let words = ["unknown event type governance.handoff.nonsense", "governance.handoff.object_born"];
+        refused(&registry.url, &["types", verb, "object_born", "nonsense"], 2, &words).await;
+    }
+    let words =
+        ["unknown kind of finding nonsense", "handoff_lag", "queue.payload_violation", "untrusted_source"];
+    for more in [&[][..], &["--json"], &["--all"]] {
+        refused(&registry.url, &[&["findings", "--kind", "nonsense"], more].concat(), 2, &words).await;
+    }
+    assert_eq!(contents(&registry).await, before, "something was written");
+    for kind in gov_handoff::core::finding::KINDS {
+        assert_eq!(done(&registry.url, &["findings", "--kind", kind]).await, "nothing is open\n", "{kind}");
+    }
+    // Found by somebody's own gate, or by a later version.
+    registry.sql("select gov_finding_raise('custom', 'custom:x', 'info')").await;
+    assert!(done(&registry.url, &["findings", "--kind", "custom"]).await.contains("custom:x"));
+    // Letters outlive their source.
+    registry
+        .sql("insert into iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key, failure_code)
+              values ('gov_handoff_intake', gen_random_uuid(), 'governance', 'governance.handoff.refused', 'nowhere', 'nowhere:1', 'x')")
+        .await;
+    assert!(done(&registry.url, &["dlq", "list", "--source", "nowhere"]).await.contains("nowhere"));
+    done(&registry.url, &["dlq", "discard", "--source", "nowhere", "--reason", "its source is gone"]).await;
+    assert!(
+        done(&registry.url, &["dlq", "list", "--source", "nowhere"]).await.contains("no open dead letters")
+    );
 }
 
 #[tokio::test]

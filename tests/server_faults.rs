@@ -15,6 +15,8 @@ use crate::support::{blocking, connect, options, private_cluster};
 /// A server of its own, and the daemon under a role that is no superuser: those are spared some of this.
 struct Server {
     daemon: Process,
+    /// One that waits for the lease, where there is one: it has to live through the same.
+    standby: Option<Process>,
     registry: Registry,
     cluster: Arc<Cluster>,
 }
@@ -37,7 +39,15 @@ impl Server {
         registry.until_streaming().await;
         registry.births("before", 20).await;
         registry.until_all_handed_off().await;
-        Self { daemon, registry, cluster }
+        Self { daemon, standby: None, registry, cluster }
+    }
+
+    async fn with_standby(mut self) -> Self {
+        let url = self.registry.url.replacen("postgres@", "worker@", 1);
+        self.standby = Some(Process::daemon(&url, "auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms")]));
+        let asks = "select count(*) from pg_stat_activity where application_name = 'gov-handoff keeper'";
+        until("the standby asks", async || self.registry.number(asks).await > 1).await;
+        self
     }
 
     async fn until_it_says(&self, words: &str) {
@@ -49,7 +59,9 @@ impl Server {
         self.registry.births("after", 20).await;
         self.registry.until_all_handed_off().await;
         self.registry.until_streaming().await;
-        assert!(self.daemon.has_ended().is_none(), "it gave up: {}", self.daemon.log());
+        for instance in self.standby.iter_mut().chain([&mut self.daemon]) {
+            assert!(instance.has_ended().is_none(), "it gave up: {}", instance.log());
+        }
     }
 
     async fn sessions(&self) -> i64 {
@@ -60,7 +72,7 @@ impl Server {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_no_writes_for_a_while() {
-    let mut server = Server::start(&[], "").await;
+    let mut server = Server::start(&[], "").await.with_standby().await;
     let registry = &server.registry;
     // Births go on: this session asks for writing.
     registry.sql("set default_transaction_read_only = off").await;
@@ -100,7 +112,8 @@ fn hog(url: String) -> tokio::task::JoinHandle<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_no_connection_left_for_a_while() {
-    let mut server = Server::start(&[("max_connections", "25")], "create role hog login").await;
+    let server = Server::start(&[("max_connections", "25")], "create role hog login").await;
+    let mut server = server.with_standby().await;
     let url = server.registry.url.replacen("postgres@", "hog@", 1);
     let hogs: Vec<_> = (0..3).map(|_| hog(url.clone())).collect();
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'worker'";
@@ -263,7 +276,7 @@ async fn a_server_that_has_no_room_for_its_log_for_a_while() {
         log
     })
     .await;
-    let mut server = Server::on(cluster, "create table elsewhere (t text)").await;
+    let mut server = Server::on(cluster, "create table elsewhere (t text)").await.with_standby().await;
     // Unmounted before the server's directory is removed, however this ends.
     let log = log;
     let url = server.registry.url.clone();

@@ -114,6 +114,52 @@ async fn a_standby_is_refused_and_once_promoted_carries_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_falls_behind_slows_us_down_until_it_has_caught_up() {
+    let primary = Arc::new(private_cluster(options()).await);
+    let registry = Registry::on(&primary).await;
+    drop(registry.client);
+    stopped(&primary).await;
+    let standby = copied(&primary, true).await;
+    started(&primary).await;
+    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    let second = there(&registry, &standby).await;
+    until(&registry.client, "select exists (select from pg_stat_replication where state = 'streaming')")
+        .await;
+    let daemon = registry.daemon("auto", &[&QUICK[..], &[("GOV_HANDOFF_MAX_STANDBY_LAG_MB", "1")]].concat());
+    registry.until_streaming().await;
+    let ever = "select count(*) from system_issues where issue_kind = 'handoff_throttled'";
+    assert_eq!(registry.number(ever).await, 0, "a standby that keeps up is no load");
+
+    second.sql("select pg_wal_replay_pause()").await;
+    registry
+        .sql("create table elsewhere as select repeat(md5(g::text), 30) as t from generate_series(1, 4000) g")
+        .await;
+    let open = "from system_issues where issue_kind = 'handoff_throttled' and resolved_at is null
+                 and detail ->> 'reason' like 'pausing 250 ms before each batch: a standby is % MiB behind%'";
+    until(&registry.client, &format!("select exists (select {open})")).await;
+    let status = cli(&registry.url, &["status"]).await;
+    assert!(
+        status.out.contains("pace      pausing") && status.out.contains("a standby is "),
+        "{}",
+        status.out
+    );
+    // Slower, and still all of them.
+    registry.births("meanwhile", 20).await;
+    registry.until_all_handed_off().await;
+    assert_eq!(registry.number(&format!("select count(*) {open}")).await, 1);
+
+    second.sql("select pg_wal_replay_resume()").await;
+    until(
+        &registry.client,
+        "select resolved_at is not null from system_issues where issue_kind = 'handoff_throttled'",
+    )
+    .await;
+    until(&registry.client, "select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+    assert!(!cli(&registry.url, &["status"]).await.out.contains("a standby is "));
+    finished(daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_backup_put_back_goes_on_from_where_it_was_taken() {
     let server = Arc::new(private_cluster(options()).await);
     let registry = Registry::on(&server).await;

@@ -1,7 +1,7 @@
 //! Register before emit: what an inactive type captures, what activation lets out, and that nothing comes twice.
 
 use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
-use crate::support::{Daemon, TestDb, done, migrated, number, texts, until};
+use crate::support::{Daemon, TestDb, done, migrated, number, text, texts, until};
 
 const GOVERNANCE: &str =
     "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
@@ -145,4 +145,42 @@ async fn a_daemon_that_streams_drains_what_an_activation_lets_out() {
     )
     .await;
     drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_certificates_that_nobody_asked_for_the_latest_of_each_source_waits() {
+    let db = migrated().await;
+    let quick = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")];
+    let mut daemon = Daemon::running(&db, "poll", &quick).await;
+    let kept =
+        "select count(*) from registry_changelog where source_system = 'gov-handoff' and action = 'certified'
+                 and entity_code = 'birth_registry'";
+    let waiting = "select count(*) from event_pending where event_type_hint = 'governance.handoff.certified' and processed_at is null";
+    let emitted = "select count(*) from event_outbox where event_type = 'governance.handoff.certified' and event_subject_table = 'birth_registry'";
+    for again in 0..2 {
+        for round in 1..=3 {
+            // A certificate that says something new is one for the history.
+            let (before, insert) = (
+                number(&db.client, kept).await,
+                "insert into birth_registry (entity_code, collection_name) values ('a', 'c')",
+            );
+            db.client.batch_execute(insert).await.expect("a birth");
+            until(&db.client, &format!("select ({kept}) > {before}")).await;
+            let of_births = format!("{waiting} and entity_table = 'birth_registry'");
+            assert_eq!(number(&db.client, &of_births).await, 1, "round {round}");
+            assert!(number(&db.client, waiting).await <= 5, "one of each source");
+        }
+        let latest = "select exists (select from event_pending p join gov_worker_cursor c on c.source_name = p.entity_table
+              where p.event_type_hint = 'governance.handoff.certified' and p.processed_at is null and c.source_name = 'birth_registry'
+                and (p.capture_payload ->> 'frontier')::bigint >= all (select (o.safe_payload ->> 'frontier')::bigint from event_outbox o
+                       where o.event_type = 'governance.handoff.certified' and o.event_subject_table = 'birth_registry'))";
+        assert_eq!(text(&db.client, &format!("select ({latest})::text")).await, "true");
+        assert!(done(&db.url, &["certificates"]).await.contains("birth_registry"));
+        // Deactivated and activated once more: the next to wait is another one.
+        done(&db.url, &["types", "activate", "certified"]).await;
+        assert_eq!(number(&db.client, waiting).await, 0);
+        done(&db.url, &["types", "deactivate", "certified"]).await;
+        assert!(number(&db.client, emitted).await > again, "let out when asked for");
+    }
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
 }

@@ -1,9 +1,9 @@
 //! `audit`: is anything missing?
 
-use crate::cli::{output, replay};
+use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
 use crate::workers::audit::{self, Audit, Phase, Progress, Scope};
@@ -71,13 +71,10 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
 
 async fn selected(store: &Store, config: &Config, name: Option<&str>) -> Result<Vec<Arc<Source>>> {
     let sources = store.sources(&config.worker).await?;
-    let Some(name) = name else { return Ok(sources) };
-    let known: Vec<_> = sources.iter().map(|s| s.name().to_owned()).collect();
-    let found: Vec<_> = sources.into_iter().filter(|s| s.name() == name).collect();
-    if found.is_empty() {
-        return Err(Error::config(format!("unknown source {name}; registered are {}", known.join(", "))));
+    match name {
+        Some(name) => Ok(vec![known::source(&sources, name)?]),
+        None => Ok(sources),
     }
-    Ok(found)
 }
 
 async fn bar(store: &Store, source: &Source) -> Result<ProgressBar> {

@@ -67,29 +67,26 @@ pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
     }
     let store = connect::open(&config.target, "gov-handoff retire").await?;
     let bar = ProgressBar::new_spinner();
-    let mut total = 0;
-    loop {
-        let n = store.retire(&config.worker, before, CHUNK).await?;
-        if n == 0 {
-            break;
-        }
-        total += n;
-        bar.inc(n.try_into().unwrap_or(0));
-    }
-    let mut notices = 0;
-    loop {
-        let n = store.retire_notices(before, CHUNK).await?;
-        if n == 0 {
-            break;
-        }
-        notices += n;
-        bar.inc(n.try_into().unwrap_or(0));
-    }
+    let signals = all(&bar, async || store.retire(&config.worker, before, CHUNK).await).await?;
+    let notices = all(&bar, async || store.retire_notices(before, CHUNK).await).await?;
     bar.finish_and_clear();
-    output::line(format_args!("{} certified signals retired", output::count(total)));
+    output::line(format_args!("{} certified signals retired", output::count(signals)));
     if notices > 0 {
         let what = "old certificates, heartbeats and announcements removed";
         output::line(format_args!("{} {what}", output::count(notices)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Chunk after chunk until none is left; how much that was.
+async fn all(bar: &ProgressBar, chunk: impl AsyncFn() -> Result<i64>) -> Result<i64> {
+    let mut total = 0;
+    loop {
+        let n = chunk().await?;
+        if n == 0 {
+            return Ok(total);
+        }
+        total += n;
+        bar.inc(n.try_into().unwrap_or(0));
+    }
 }

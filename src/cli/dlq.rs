@@ -1,6 +1,6 @@
 //! `dlq`: the rows that could not be handed off, and what an operator decides about them. Nothing replays by itself.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::dead_letter::clip;
 use crate::core::handoff::Source;
@@ -85,16 +85,17 @@ pub struct DlqDecision {
 pub async fn run(config: &Config, command: DlqCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff dlq").await?;
     match command {
-        DlqCommand::List { selection, json } => list(&store, &selection, json).await,
+        DlqCommand::List { selection, json } => list(config, &store, &selection, json).await,
         DlqCommand::Show { ids, json } => show(&store, &ids, json).await,
         DlqCommand::Replay(decision) => replay(config, &store, &decision).await,
-        DlqCommand::Discard(decision) => resolve(&store, "discarded", &decision).await,
-        DlqCommand::Supersede(decision) => resolve(&store, "superseded", &decision).await,
+        DlqCommand::Discard(decision) => resolve(config, &store, "discarded", &decision).await,
+        DlqCommand::Supersede(decision) => resolve(config, &store, "superseded", &decision).await,
     }
 }
 
-async fn list(store: &Store, selection: &DlqSelection, json: bool) -> Result<ExitCode> {
+async fn list(config: &Config, store: &Store, selection: &DlqSelection, json: bool) -> Result<ExitCode> {
     let letters = store.dead_letters(&chosen(selection, selection.all)?).await?;
+    known_source(config, store, selection, &letters).await?;
     if json {
         output::json(&letters)?;
     } else if letters.is_empty() {
@@ -138,13 +139,18 @@ async fn show(store: &Store, ids: &[String], json: bool) -> Result<ExitCode> {
 }
 
 /// Discards or supersedes.
-async fn resolve(store: &Store, resolution: &str, decision: &DlqDecision) -> Result<ExitCode> {
+async fn resolve(
+    config: &Config,
+    store: &Store,
+    resolution: &str,
+    decision: &DlqDecision,
+) -> Result<ExitCode> {
     let Some(reason) = decision.reason.as_deref().filter(|r| !r.trim().is_empty()) else {
         return Err(Error::config(format!(
             "a dead letter is not {resolution} without a reason; give --reason"
         )));
     };
-    let letters = selected(store, decision).await?;
+    let letters = selected(config, store, decision).await?;
     let mut report = Report::new(resolution, decision, letters.len());
     let ids: Vec<_> = letters.iter().map(|l| l.id).collect();
     if decision.dry_run {
@@ -159,7 +165,7 @@ async fn resolve(store: &Store, resolution: &str, decision: &DlqDecision) -> Res
 }
 
 async fn replay(config: &Config, store: &Store, decision: &DlqDecision) -> Result<ExitCode> {
-    let letters = selected(store, decision).await?;
+    let letters = selected(config, store, decision).await?;
     let mut report = Report::new("replayed", decision, letters.len());
     if letters.is_empty() {
         return report.print(decision.json);
@@ -232,7 +238,7 @@ async fn claim(store: &Store) -> Result<Lease> {
 }
 
 /// The open letters that a decision is about. Everything only on request: a forgotten filter must not decide about all.
-async fn selected(store: &Store, decision: &DlqDecision) -> Result<Vec<Letter>> {
+async fn selected(config: &Config, store: &Store, decision: &DlqDecision) -> Result<Vec<Letter>> {
     let s = &decision.selection;
     let narrowed = s.source.is_some() || s.code.is_some() || s.since.is_some() || !s.ids.is_empty();
     if !narrowed && !s.all {
@@ -240,8 +246,21 @@ async fn selected(store: &Store, decision: &DlqDecision) -> Result<Vec<Letter>> 
     }
     let selection = chosen(s, false)?;
     let letters = store.dead_letters(&selection).await?;
+    known_source(config, store, s, &letters).await?;
     missing(selection.ids.as_deref().unwrap_or_default(), &letters, "open dead letter")?;
     Ok(letters)
+}
+
+/// Letters outlive their source, so a source is unknown only if it is not registered and has no letter either.
+async fn known_source(config: &Config, store: &Store, s: &DlqSelection, letters: &[Letter]) -> Result<()> {
+    if let Some(source) = s.source.as_deref().filter(|_| letters.is_empty()) {
+        let selection =
+            Selection { source: Some(source.to_owned()), resolved_too: true, ..Selection::default() };
+        if store.dead_letters(&selection).await?.is_empty() {
+            known::source(&store.sources(&config.worker).await?, source)?;
+        }
+    }
+    Ok(())
 }
 
 fn chosen(s: &DlqSelection, resolved_too: bool) -> Result<Selection> {

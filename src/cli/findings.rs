@@ -1,12 +1,14 @@
 //! `findings`: what is wrong, or was. Exit code 1 when something high or critical is open.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
+use crate::core::finding::KINDS;
 use crate::error::Result;
 use crate::store::connect;
 use crate::store::findings::Issue;
 use clap::Args;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 /// More than anybody reads; the gravest and the open ones come first, and what is left out is said.
@@ -36,6 +38,11 @@ pub async fn run(config: &Config, command: FindingsCommand) -> Result<ExitCode> 
         let was_open = store.resolve(key, "resolved by hand").await?;
         output::line(format_args!("{key} {}", if was_open { "resolved" } else { "is not open" }));
         return Ok(ExitCode::from(u8::from(!was_open)));
+    }
+    if let Some(kind) = command.kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
+        // A later version, or somebody's own gate, may have found what this one does not know.
+        let known = [store.finding_kinds().await?, KINDS.map(str::to_owned).to_vec()].concat();
+        known::one_of("kind of finding", kind, &BTreeSet::from_iter(known).into_iter().collect::<Vec<_>>())?;
     }
     let mut findings = store.findings(command.kind.as_deref(), command.all, SHOWN + 1).await?;
     let more = findings.len() > usize::try_from(SHOWN).unwrap_or(usize::MAX);

@@ -8,6 +8,7 @@ pub mod demo;
 mod dlq;
 mod doctor;
 mod findings;
+mod known;
 mod migrate;
 mod output;
 mod replay;

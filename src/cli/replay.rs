@@ -1,6 +1,6 @@
 //! `replay`: hands a stretch of a source off again. Identity makes it harmless: what is recorded stays as it is.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
@@ -40,14 +40,7 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff replay").await?;
     store.refuse_standby().await?;
     let sources = store.sources(&config.worker).await?;
-    let Some(source) = sources.iter().find(|s| s.name() == command.source).cloned() else {
-        let known: Vec<_> = sources.iter().map(|s| s.name()).collect();
-        return Err(Error::config(format!(
-            "unknown source {}; registered are {}",
-            command.source,
-            known.join(", ")
-        )));
-    };
+    let source = known::source(&sources, &command.source)?;
     let span = Span {
         from: Some(bound(&source, &command.from)?),
         to: command.to.as_deref().map(|t| bound(&source, t)).transpose()?,

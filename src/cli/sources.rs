@@ -1,6 +1,6 @@
 //! `sources`: definitions in, out, and against the catalogue.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::dead_letter::code;
 use crate::core::definition::{SourceDefinition, SourceFile};
@@ -63,12 +63,11 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
         }
         SourcesCommand::Remove { name } => {
             let store = connect::open(&config.target, "gov-handoff sources").await?;
-            if store.remove_source(&config.worker, &name).await? {
-                output::line(format_args!("source {name} removed; its recorded handoffs stay"));
-                Ok(ExitCode::SUCCESS)
-            } else {
-                Err(Error::new(Kind::Refused, format!("no source {name} is registered")))
-            }
+            known::source(&store.sources(&config.worker).await?, &name)?;
+            let there = store.remove_source(&config.worker, &name).await?;
+            let how = if there { "removed; its recorded handoffs stay" } else { "is gone already" };
+            output::line(format_args!("source {name} {how}"));
+            Ok(ExitCode::SUCCESS)
         }
     }
 }

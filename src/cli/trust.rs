@@ -1,6 +1,6 @@
 //! `trust`: whom each source believes, and who decides about it.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::store::trust::TrustPolicy;
@@ -68,6 +68,7 @@ async fn list(store: &Store, config: &Config, json: bool) -> Result<ExitCode> {
 }
 
 async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<ExitCode> {
+    known::source(&store.sources(&config.worker).await?, &change.source)?;
     let (changed, promoted) = if change.dry_run {
         preview(store, config, change, trusted).await?
     } else {
@@ -107,7 +108,7 @@ async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool
 async fn preview(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<(bool, i64)> {
     let policies = store.trust(&config.worker).await?;
     let Some(policy) = policies.into_iter().find(|p| p.source == change.source) else {
-        return Err(Error::new(Kind::Refused, format!("no source {} is registered", change.source)));
+        return Err(Error::config(format!("unknown source {}", change.source)));
     };
     let Some(known) = policy.producers else {
         return Err(Error::new(

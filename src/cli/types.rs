@@ -1,6 +1,6 @@
 //! `types`: what may go out.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::rule::KIND_PREFIX;
 use crate::error::Result;
@@ -102,7 +102,13 @@ async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>
             format!("{KIND_PREFIX}{name}")
         }
     };
-    Ok(selection.types.into_iter().map(full).collect())
+    let names: Vec<_> = selection.types.into_iter().map(full).collect();
+    // All of them before the first is changed.
+    let known: Vec<_> = store.event_types().await?.into_iter().map(|t| t.event_type).collect();
+    for name in &names {
+        known::one_of("event type", name, &known)?;
+    }
+    Ok(names)
 }
 
 async fn drain(store: &Store, name: &str) -> Result<i64> {

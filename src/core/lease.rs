@@ -82,6 +82,32 @@ pub enum LeaseDecision {
     Wait(Duration),
 }
 
+/// Below this a slow server is taken for a dead one.
+const SOONEST: Duration = Duration::from_secs(1);
+/// Whoever only waits for the lease loses nothing by asking again, so it does not wait for an answer any longer than this.
+const LATEST: Duration = Duration::from_secs(5);
+
+/// How long a claim waits: for a session, and for each answer. No longer than the lease lasts, because a lease that comes
+/// free meanwhile would lie idle for as long as we listen to a dead connection. A server that is slow but alive must be
+/// able to answer in the end, so each claim that went `unanswered` doubles it, up to what any statement is waited for.
+/// A claim that was given up and carried out all the same does no harm: the next one has the same owner and finds it held.
+pub fn claim_patience(ttl: Duration, unanswered: u32) -> Duration {
+    let first = ttl.clamp(SOONEST, LATEST);
+    first.saturating_mul(1 << unanswered.min(8)).min(statement_patience(ttl))
+}
+
+/// How long the holder waits for an answer to its keeper: to the end of the lease, after which it is anyone's and the answer
+/// says nothing any more. Not less, because with the session goes the lock that tells others that we live.
+pub fn keeper_patience(ttl: Duration) -> Duration {
+    ttl.max(SOONEST)
+}
+
+/// How long any other statement of the daemon is waited for: a large batch takes its time, and so does a crash
+/// recovery's first statement.
+pub fn statement_patience(ttl: Duration) -> Duration {
+    ttl.max(LATEST)
+}
+
 /// A resignation or a killed holder is noticed within this, however long the lease would have lasted.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -127,6 +153,17 @@ mod tests {
     fn a_standby_waits_no_longer_than_the_lease_lasts() {
         assert_eq!(decide(&view(Some("a"), 0, 30), "b"), LeaseDecision::Wait(Duration::from_millis(10)));
         assert_eq!(decide(&view(Some("a"), 25, 30), "b"), LeaseDecision::Wait(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn a_claim_waits_about_a_lease_and_longer_each_time_it_was_not_answered() {
+        let waits = |ttl, unanswered| claim_patience(Duration::from_millis(ttl), unanswered).as_millis();
+        assert_eq!(
+            [waits(100, 0), waits(1_000, 0), waits(3_000, 0), waits(15_000, 0)],
+            [1_000, 1_000, 3_000, 5_000]
+        );
+        assert_eq!([waits(1_000, 1), waits(1_000, 2), waits(1_000, 3)], [2_000, 4_000, 5_000]);
+        assert_eq!([waits(15_000, 1), waits(15_000, 2), waits(15_000, u32::MAX)], [10_000, 15_000, 15_000]);
     }
 
     #[test]

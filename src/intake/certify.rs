@@ -161,6 +161,9 @@ impl Pass<'_> {
     pub async fn run(self, proof: &mut Proof) -> Result<Outcome> {
         let Self { shared, reader, writer, source, batch, captured_by } = self;
         let begun = Instant::now();
+        // Asked now, because what this pass costs decides when the next is due: one that took long must not lose the
+        // certificate of the rows it checked.
+        let due = proof.due(shared) || shared.once;
         let read = reader.read_frontier(&shared.lease.worker, source).await?;
         let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
         let passed = match read.snapshot.lsn {
@@ -221,7 +224,7 @@ impl Pass<'_> {
         if let Some(found) = counted {
             proof.conserve(writer, source, found).await?;
         }
-        if proof.due(shared) || shared.once {
+        if due {
             let certificate = certificate(source, &snapshot, full, &total, recorded, digest, proof);
             let news = certificate.rows_checked > 0 || certificate.repaired_total() > 0;
             // A rehearsal certifies nothing that anybody should rely on.

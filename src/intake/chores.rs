@@ -4,12 +4,13 @@
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::core::definition::SourceDefinition;
+use crate::core::lease::{claim_patience, keeper_patience};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::guard::SlotGuard;
 use crate::intake::lag::LagWatch;
 use crate::intake::pacer::Pacer;
 use crate::intake::standby::look_around;
-use crate::intake::{Shared, open};
+use crate::intake::{Shared, open, open_claimant};
 use crate::store::Store;
 use crate::store::lease::{Claim, Lease};
 use serde_json::{Value, json};
@@ -25,14 +26,19 @@ const DRAIN_CHUNK: i32 = 5_000;
 /// Runs until the lease is lost; the supervisor ends it otherwise. `session` is the one that claimed the lease.
 pub async fn keep(shared: Arc<Shared>, session: Store) -> Result<()> {
     let mut pause = crate::intake::pause::Pause::up_to(shared.config.lease_ttl / 4);
-    let mut open = Some(session);
+    let (mut open, mut unanswered) = (Some(session), 0);
     loop {
-        let ended = match open.take() {
-            Some(store) => tend(&shared, store).await,
-            None => match reclaim(&shared).await {
-                Ok(store) => tend(&shared, store).await,
-                Err(e) => Err(e),
-            },
+        let asked = Instant::now();
+        let claimed = match open.take() {
+            Some(store) => Ok(store),
+            None => reclaim(&shared, unanswered).await,
+        };
+        let ttl = shared.config.lease_ttl;
+        let silent = claimed.is_err() && asked.elapsed() >= claim_patience(ttl, unanswered);
+        unanswered = if silent { unanswered + 1 } else { 0 };
+        let ended = match claimed {
+            Ok(store) => tend(&shared, store.within(keeper_patience(ttl))).await,
+            Err(e) => Err(e),
         };
         match ended {
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
@@ -44,8 +50,8 @@ pub async fn keep(shared: Arc<Shared>, session: Store) -> Result<()> {
 }
 
 /// A new session in place of one that broke, claiming again what is still ours if nobody has taken it meanwhile.
-async fn reclaim(shared: &Shared) -> Result<Store> {
-    let store = open(&shared.config, "gov-handoff keeper").await?;
+async fn reclaim(shared: &Shared, unanswered: u32) -> Result<Store> {
+    let store = open_claimant(&shared.config, unanswered).await?;
     let Lease { worker, owner, term } = &shared.lease;
     match store.claim_lease(worker, owner, shared.config.lease_ttl).await? {
         Claim::Held(lease) if lease.term == *term => Ok(store),
@@ -91,7 +97,7 @@ async fn tend(shared: &Shared, store: Store) -> Result<()> {
             }
             rounds.drain(&store, shared).await?;
             rounds.audit.tick(&store, shared).await?;
-            look_around(&store).await;
+            look_around(&store).await?;
         }
         if stays(shared) && rounds.beat_due <= Instant::now() {
             rounds.beat_due = Instant::now() + config.heartbeat_interval;
@@ -138,10 +144,18 @@ impl Rounds {
         Ok(())
     }
 
-    /// Much may have been captured by the time a type is activated: the lease is renewed meanwhile.
+    /// Much may have been captured by the time a type is activated: the lease is renewed meanwhile. The chunks have a
+    /// session of their own, because one may take longer than the keeper waits for an answer.
     async fn drain(&mut self, store: &Store, shared: &Shared) -> Result<()> {
-        for event_type in store.drainable().await? {
-            while store.drain(&event_type, DRAIN_CHUNK).await? > 0 {
+        let waiting = store.drainable().await?;
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let Some(drainer) = tolerate("drain", open(&shared.config, "gov-handoff drain").await)? else {
+            return Ok(());
+        };
+        for event_type in waiting {
+            while tolerate("drain", drainer.drain(&event_type, DRAIN_CHUNK).await)?.unwrap_or(0) > 0 {
                 if self.is_due(&shared.config) {
                     self.renew(store, shared).await?;
                 }

@@ -25,6 +25,7 @@ pub use stream::prepare as prepare_replication;
 
 use crate::config::Config;
 use crate::core::handoff::Source;
+use crate::core::lease::{claim_patience, statement_patience};
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Intent, Mode};
 use crate::core::pace::{Pace, Reads};
@@ -177,9 +178,14 @@ async fn open_writer(config: &Config, name: &str) -> Result<Store> {
     connect::open_writer_within(&config.target, name, patience(config)).await
 }
 
-/// Not below a few seconds: a large batch takes its time, and so does a crash recovery's first statement.
+/// A session that asks for the lease, after so many that got no answer.
+async fn open_claimant(config: &Config, unanswered: u32) -> Result<Store> {
+    let wait = claim_patience(config.lease_ttl, unanswered);
+    connect::open_claimant(&config.target, "gov-handoff keeper", wait, patience(config)).await
+}
+
 fn patience(config: &Config) -> Duration {
-    config.lease_ttl.max(Duration::from_secs(5))
+    statement_patience(config.lease_ttl)
 }
 
 /// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's word, then the

@@ -1,10 +1,10 @@
 //! Waiting for the lease. Whoever waits watches: a writer that falls silent is noticed by those who would replace it.
 
 use crate::config::Config;
-use crate::core::lease::{LeaseDecision, decide};
+use crate::core::lease::{LeaseDecision, claim_patience, decide};
 use crate::error::{Error, Kind, Policy, Result};
-use crate::intake::open;
 use crate::intake::pause::Pause;
+use crate::intake::{open, open_claimant};
 use crate::store::Store;
 use crate::store::findings::Finding;
 use crate::store::lease::{Claim, Lease};
@@ -26,17 +26,19 @@ pub async fn seek(
 ) -> Result<Option<(Lease, Store)>> {
     let begun = Instant::now();
     let mut pause = Pause::up_to(config.lease_ttl / 3);
-    let mut conflict = false;
+    let (mut conflict, mut unanswered) = (false, 0);
     loop {
+        let asked = Instant::now();
+        // The claim comes first on each new session: what we look at besides must not keep us from a lease that is free.
         let attempt = async {
-            let store = open(config, "gov-handoff keeper").await?;
+            let store = open_claimant(config, unanswered).await?;
             let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
             match &claim {
                 Claim::Held(_) if conflict => {
                     store.resolve(&key(config), "the one that waited has the lease").await?;
                 }
                 Claim::Taken(view) if !once => {
-                    look_around(&store).await;
+                    look_around(&store).await?;
                     if begun.elapsed() >= config.lease_ttl * CONFLICT_AFTER {
                         conflict = true;
                         let detail = json!({
@@ -61,6 +63,8 @@ pub async fn seek(
                 ));
             }
             Ok((Claim::Taken(view), _)) => {
+                unanswered = 0;
+                pause.reset();
                 tracing::debug!(owner = view.owner, "another instance holds the lease");
                 match decide(&view, owner) {
                     LeaseDecision::Wait(wait) => wait,
@@ -69,6 +73,10 @@ pub async fn seek(
             }
             Err(e) if e.policy() == Policy::Retry => {
                 tracing::warn!(error = %e, "cannot ask for the lease");
+                // Refused at once is an answer; only silence calls for more patience.
+                if asked.elapsed() >= claim_patience(config.lease_ttl, unanswered) {
+                    unanswered += 1;
+                }
                 pause.next()
             }
             Err(e) => return Err(e),
@@ -85,8 +93,8 @@ pub async fn seek(
     }
 }
 
-/// The watchdog of whoever is there. It must not stop anybody from doing anything else.
-pub async fn look_around(store: &Store) {
+/// The watchdog of whoever is there. It must not stop anybody from doing anything else, unless it finds the connection gone.
+pub async fn look_around(store: &Store) -> Result<()> {
     match store.watch().await {
         Ok(watched) => {
             for silent in watched.iter().filter(|w| w.verdict != "ok") {
@@ -98,18 +106,20 @@ pub async fn look_around(store: &Store) {
                 );
             }
         }
+        Err(e) if e.kind == Kind::Connection => return Err(e),
         Err(e) => tracing::warn!(error = %e, "could not look who is silent"),
     }
+    Ok(())
 }
 
-/// We lost the lease while we were alive: we slept past it, or somebody else wants to be us.
+/// We lost the lease while we were alive: we slept past it, or somebody else wants to be us. Said before we ask for the
+/// lease again, because whoever asks is no longer one that lost it; so it may not take longer than asking does.
 pub async fn lost(config: &Config, lease: &Lease) {
     let detail = json!({
         "worker": config.worker, "lost_by": lease.owner, "term": lease.term,
         "meaning": "an instance that was alive lost its lease to another",
     });
-    let raised =
-        async { open(config, "gov-handoff standby").await?.raise(&finding(config, "warning", detail)).await };
+    let raised = async { open_claimant(config, 0).await?.raise(&finding(config, "warning", detail)).await };
     if let Err(e) = raised.await {
         tracing::debug!(error = %e, "the finding could not be raised");
     }

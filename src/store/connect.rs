@@ -21,7 +21,7 @@ pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle
      -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,public \
      -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0";
 
-/// How long opening a session may take, authentication included.
+/// How long opening a session may take at most, authentication included.
 const OPENING: Duration = Duration::from_secs(5);
 /// How long a session that nobody uses any more may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -34,20 +34,27 @@ const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=o
 
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
-    open_with(target, name, SESSION).await
+    open_with(target, name, SESSION, OPENING).await
 }
 
 /// As [`open`], for a session of the daemon: no statement is waited for longer than `patience`, and the server ends it by
 /// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
 /// somebody holds that lock those would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
-    Ok(open_with(target, name, &format!("{SESSION} {}", bound(patience))).await?.within(patience))
+    Ok(open_with(target, name, &format!("{SESSION} {}", bound(patience)), OPENING).await?.within(patience))
+}
+
+/// As [`open_within`], for a session that asks for the lease: both opening it and each answer are waited for no longer than
+/// `wait`. The server may take until `patience`, because the session that got the lease goes on to keep it.
+pub async fn open_claimant(target: &Target, name: &str, wait: Duration, patience: Duration) -> Result<Store> {
+    let session = format!("{SESSION} {}", bound(patience));
+    Ok(open_with(target, name, &session, wait.min(OPENING)).await?.within(wait))
 }
 
 /// The same for a session that does little else than apply batches.
 pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
     let session = format!("{SESSION} {WRITING} {}", bound(patience));
-    Ok(open_with(target, name, &session).await?.within(patience))
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
 fn bound(patience: Duration) -> String {
@@ -57,16 +64,16 @@ fn bound(patience: Duration) -> String {
 /// As [`open`], for a session that only looks on. What it shows is met by key or by an index of what is open; where the
 /// server would rather read a whole small table, it would one day read a whole large one.
 pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
-    open_with(target, name, &format!("{SESSION} -c enable_seqscan=off")).await
+    open_with(target, name, &format!("{SESSION} -c enable_seqscan=off"), OPENING).await
 }
 
-async fn open_with(target: &Target, name: &str, session: &str) -> Result<Store> {
+async fn open_with(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Store> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
-    match tokio::time::timeout(OPENING, client(target, name, session)).await {
+    match tokio::time::timeout(opening, client(target, name, session)).await {
         Ok(opened) => opened.map(|(client, wanted)| Store::new(client, wanted)),
         Err(_) => Err(Error::new(
             Kind::Connection,
-            format!("cannot connect to {target}: it did not answer within {} s", OPENING.as_secs()),
+            format!("cannot connect to {target}: it did not answer within {opening:?}"),
         )),
     }
 }

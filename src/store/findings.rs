@@ -82,6 +82,12 @@ impl Store {
             .collect()
     }
 
+    /// The kinds that were ever found here.
+    pub async fn finding_kinds(&self) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/finding_kinds.sql"), &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// True if it was open.
     pub async fn resolve(&self, key: &str, resolution: &str) -> Result<bool> {
         Ok(self.one(include_str!("sql/finding_resolve.sql"), &[&key, &resolution]).await?.try_get(0)?)

@@ -106,9 +106,6 @@ async fn answered<T>(
     let Some(patience) = patience else { return Ok(answer.await?) };
     match tokio::time::timeout(patience, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::new(
-            Kind::Connection,
-            format!("the server did not answer within {} s", patience.as_secs()),
-        )),
+        Err(_) => Err(Error::new(Kind::Connection, format!("the server did not answer within {patience:?}"))),
     }
 }

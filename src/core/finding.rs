@@ -1,0 +1,31 @@
+//! The kinds of findings there are, by name, for whoever asks for one of them.
+
+/// What the daemon, the gates and the watchdog raise. A test reads them where they are raised, and misses none.
+pub const KINDS: [&str; 26] = [
+    "audit_row_refused",
+    "config_invalid",
+    "cursor_dlq",
+    "cursor_lag",
+    "cursor_lease_conflict",
+    "cursor_silent_gap",
+    "cursor_watermark_regression",
+    "group_invalidation_storm",
+    "handoff_deferred",
+    "handoff_dlq",
+    "handoff_dlq_overflow",
+    "handoff_fallback",
+    "handoff_lag",
+    "handoff_missed",
+    "handoff_silent_gap",
+    "handoff_throttled",
+    "handoff_unregistered_type",
+    "queue.nvsz_violation",
+    "queue.payload_violation",
+    "queue_worker_silent",
+    "slot_budget_exceeded",
+    "slot_lost",
+    "source_not_append_only",
+    "source_not_conserved",
+    "source_unreadable",
+    "untrusted_source",
+];

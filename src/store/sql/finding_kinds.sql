@@ -1,0 +1,1 @@
+select distinct kind from public.v_governance_finding order by kind
