@@ -119,7 +119,9 @@ async fn a_stream_killed_between_recording_and_confirming_an_idle_position_conti
 /// The position of a lone birth is recorded later than the birth is handed off, so it is acknowledged later still.
 #[tokio::test]
 async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
-    let registry = Registry::new().await;
+    // A server of its own, whose log ends with what we wrote.
+    let cluster = private_cluster(options()).await;
+    let registry = Registry::on(&cluster).await;
     witness(&registry).await;
     let slot = registry.slot();
     let ahead = format!(

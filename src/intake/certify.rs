@@ -164,7 +164,7 @@ impl Pass<'_> {
         // Asked now, because what this pass costs decides when the next is due: one that took long must not lose the
         // certificate of the rows it checked.
         let due = proof.due(shared) || shared.once;
-        let read = reader.read_frontier(&shared.lease.worker, source).await?;
+        let mut read = reader.read_frontier(&shared.lease.worker, source).await?;
         let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
         let passed = match read.snapshot.lsn {
             Some(lsn) if *shared.mode.borrow() == Mode::Streaming => {

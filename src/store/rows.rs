@@ -10,9 +10,10 @@ use crate::store::lease::Lease;
 use crate::store::value::{Text, from_pg, to_pg};
 use crate::store::{Store, answered, quote};
 use futures_util::TryStreamExt;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{IsolationLevel, Portal, Transaction};
+use tokio_postgres::{IsolationLevel, Portal, RowStream, Transaction};
 
 /// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones: a row is held
 /// several times over while it is applied. Five thousand ordinary rows are well below it.
@@ -85,7 +86,8 @@ impl Store {
         Ok(found)
     }
 
-    /// A stretch of the source in key order, after `after` if given.
+    /// A stretch of the source in key order, after `after` if given. None when there are no more; fewer than `limit` may also
+    /// mean that bytes ran out.
     pub async fn rows_in_span(
         &self,
         source: &Source,
@@ -131,11 +133,19 @@ impl Store {
                 ("to", &bound("<=", &span.to)?),
             ],
         );
-        let rows = self
-            .answer(self.client.query(&sql, &[&limit]))
-            .await
-            .context(format!("reading {}", source.name()))?;
-        rows.iter().map(|row| Ok((row.try_get("fresh")?, text_row(row, 1)?))).collect()
+        let reading = || format!("reading {}", source.name());
+        let stream = self.answer(self.client.query_raw(&sql, [&limit])).await.context(reading())?;
+        let mut stream = std::pin::pin!(stream);
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = self.answer(stream.try_next()).await.context(reading())? {
+            let (fresh, row) = (row.try_get("fresh")?, text_row(&row, 1)?);
+            bytes += row.size();
+            rows.push((fresh, row));
+            if bytes > BATCH_BYTES {
+                break;
+            }
+        }
+        Ok(rows)
     }
 }
 
@@ -172,6 +182,8 @@ pub struct Snapshot {
 pub struct FrontierRead<'a> {
     transaction: Transaction<'a>,
     portal: Portal,
+    /// Rows that were asked for and not yet taken: they wait in the socket, not in memory.
+    fetched: Option<Pin<Box<RowStream>>>,
     patience: Option<Duration>,
     pub snapshot: Snapshot,
     /// Whether everything is compared, because no frontier could be used.
@@ -216,7 +228,7 @@ impl Store {
         let portal = answered(patience, transaction.bind(&sql, &[]))
             .await
             .context(format!("reading {}", source.name()))?;
-        Ok(FrontierRead { transaction, portal, patience, snapshot, full: usable.is_none() })
+        Ok(FrontierRead { transaction, portal, fetched: None, patience, snapshot, full: usable.is_none() })
     }
 
     /// What a snapshot taken now covers.
@@ -254,11 +266,34 @@ impl Snapshot {
 }
 
 impl FrontierRead<'_> {
-    /// The next rows; none when the pass is over.
-    pub async fn next(&self, limit: i32) -> Result<Vec<Row>> {
+    /// The next rows, at most `limit` and about [`BATCH_BYTES`]; none when the pass is over.
+    pub async fn next(&mut self, limit: i32) -> Result<Vec<Row>> {
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
-        let rows = answered(patience, self.transaction.query_portal(&self.portal, limit)).await?;
-        rows.iter().map(|row| text_row(row, 0)).collect()
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        loop {
+            let mut asked = false;
+            let fetched = match &mut self.fetched {
+                Some(fetched) => fetched,
+                None => {
+                    asked = true;
+                    let stream = self.transaction.query_portal_raw(&self.portal, limit);
+                    self.fetched.insert(Box::pin(answered(patience, stream).await?))
+                }
+            };
+            while let Some(row) = answered(patience, fetched.try_next()).await? {
+                let row = text_row(&row, 0)?;
+                bytes += row.size();
+                rows.push(row);
+                if bytes > BATCH_BYTES {
+                    return Ok(rows);
+                }
+            }
+            self.fetched = None;
+            // What was left of an earlier request may have been nothing; only a new one that brings none is the end.
+            if asked || !rows.is_empty() {
+                return Ok(rows);
+            }
+        }
     }
 
     /// Whether every id that was handed off still has its row, in the same snapshot.
@@ -288,7 +323,8 @@ impl FrontierRead<'_> {
         }))
     }
 
-    pub async fn close(self) -> Result<()> {
+    pub async fn close(mut self) -> Result<()> {
+        self.fetched = None;
         answered(self.patience, self.transaction.rollback()).await
     }
 }

@@ -212,7 +212,7 @@ impl Audit<'_> {
     async fn incremental(self, mut report: impl FnMut(&Progress)) -> Result<Progress> {
         let begun = Instant::now();
         let source = Arc::clone(&self.source);
-        let read = self.reader.read_frontier(self.intake, &source).await?;
+        let mut read = self.reader.read_frontier(self.intake, &source).await?;
         let mut progress = Progress::begun(&read.snapshot, self.scope.check);
         let checker = Checker { store: self.store, lease: self.lease, source: &source };
         loop {
