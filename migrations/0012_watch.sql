@@ -11,7 +11,8 @@ select t.domain, t.type, 'alert', false
                    'handoff_missed', 'handoff_fallback', 'handoff_throttled', 'handoff_deferred', 'cursor_lag', 'cursor_dlq',
                    'cursor_silent_gap', 'cursor_lease_conflict', 'cursor_watermark_regression', 'group_invalidation_storm',
                    'slot_budget_exceeded', 'slot_lost', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
-                   'source_not_conserved', 'source_not_append_only', 'audit_row_refused']) as kind
+                   'source_not_conserved', 'source_not_append_only', 'audit_row_refused', 'handoff_dlq_overflow',
+                   'queue.nvsz_violation', 'config_invalid']) as kind
         union all values ('system', 'queue_worker_silent')) as t (domain, type)
  where not exists (select from public.event_type_registry r where r.event_domain = t.domain and r.event_type = t.type);
 
