@@ -14,7 +14,7 @@ struct Step {
     down: Option<&'static str>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step {
         version: 1,
         name: "substrate",
@@ -74,6 +74,12 @@ const STEPS: [Step; 10] = [
         name: "steady",
         up: include_str!("../../migrations/0010_steady.sql"),
         down: Some(include_str!("../../migrations/0010_steady.down.sql")),
+    },
+    Step {
+        version: 11,
+        name: "metrics",
+        up: include_str!("../../migrations/0011_metrics.sql"),
+        down: Some(include_str!("../../migrations/0011_metrics.down.sql")),
     },
 ];
 
