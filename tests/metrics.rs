@@ -111,9 +111,9 @@ async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
     // An id that is never used, and a letter and two findings that are open.
     sql(&db.client, "select nextval(pg_get_serial_sequence('birth_registry', 'id'))").await;
     sql(&db.client, &birth("last", "now()")).await;
-    sql(&db.client, "insert into iu_route_dead_letter (worker_name, event_domain, route_code) \
-                     values ('gov_handoff_intake', 'governance', 'birth_registry'); \
-                     select gov_finding_raise('cursor_lag', 'cursor_lag:' || n, 'warning') from generate_series(1, 2) n").await;
+    sql(&db.client, "insert into iu_route_dead_letter (worker_name, event_domain, route_code, idempotency_key, failure_code) \
+         values ('gov_handoff_intake', 'governance', 'birth_registry', 'birth_registry:x', 'x'); \
+         select gov_finding_raise('handoff_missed', 'handoff_missed:x' || n, 'high') from generate_series(1, 2) n").await;
     until(&db.client, "select count(*) = 5 from v_governance_certificate").await;
     until(&db.client, "select exists (select from event_outbox where canonical_address = 'laws:last')").await;
     until(&db.client, "select lag_ms is not null and slot_budget is not null from v_governance_worker").await;
@@ -127,7 +127,7 @@ async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
         ("gov_handoff_slot_budget_bytes", 4096.0 * 1_048_576.0),
         ("gov_handoff_dead_letters_open", 1.0),
         ("gov_handoff_rows_retrying", 0.0),
-        ("gov_handoff_findings_open{kind=cursor_lag,severity=warning}", 2.0),
+        ("gov_handoff_findings_open{kind=handoff_missed,severity=high}", 2.0),
     ] {
         assert_eq!(running[series], value, "{series}");
     }
@@ -227,14 +227,16 @@ async fn repairs_are_counted_once_and_for_ever() {
     assert_eq!(repairs(&scraped(&db.url).await), wanted);
     assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
 
-    // What an audit puts back counts as well, beside the rest, and a check counts nothing.
-    sql(&db.client, "delete from event_pending where canonical_address = 'laws:quick'").await;
-    assert_eq!(cli(&db.url, &["audit", "--full", "--check"]).await.code, 1);
-    assert_eq!(repairs(&scraped(&db.url).await), wanted);
-    assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 1);
+    // What an audit puts back counts as well, beside the rest and each time; a check counts nothing.
     let mut more = wanted.clone();
-    more.insert("vanished".to_owned(), 1);
-    assert_eq!(repairs(&scraped(&db.url).await), more);
+    for (times, code) in [(1, "quick"), (2, "late")] {
+        sql(&db.client, &format!("delete from event_pending where canonical_address = 'laws:{code}'")).await;
+        assert_eq!(cli(&db.url, &["audit", "--full", "--check"]).await.code, 1);
+        assert_eq!(repairs(&scraped(&db.url).await), more);
+        assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 1);
+        more.insert("vanished".to_owned(), times);
+        assert_eq!(repairs(&scraped(&db.url).await), more);
+    }
 
     // Nor is it forgotten with its source.
     done(&db.url, &["sources", "remove", "birth_registry"]).await;
