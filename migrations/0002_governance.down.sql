@@ -2,6 +2,7 @@ drop table public.job_subscription;
 drop table public.gov_candidate_state;
 drop table public.gov_candidate_group;
 drop table public.gov_worker_frontier;
+drop table public.gov_repair_total;
 drop table public.gov_stream_position;
 drop table public.gov_worker_gap;
 drop table public.gov_worker_cursor;

@@ -48,6 +48,20 @@ create table public.gov_stream_position (
     updated_at        timestamptz not null default now()
 );
 
+-- Repairs by source and reason since the beginning. The history of certificates is retired, and the latest certificate tells
+-- of its own pass only; a counter must not go down for either. Not bound to the cursor: a source that is removed and
+-- registered again goes on counting. Counted by gov_certificate_put.
+create table public.gov_repair_total (
+    worker_name text   not null,
+    source_name text   not null,
+    reason      text   not null,
+    repaired    bigint not null,
+    primary key (worker_name, source_name, reason),
+    -- A word of ours, and nothing that could have come out of a row.
+    constraint gov_repair_total_reason_is_a_word check (reason ~ '^[a-z_]{1,40}$'),
+    constraint gov_repair_total_positive check (repaired > 0)
+);
+
 create table public.gov_worker_frontier (
     worker_name       text        not null,
     source_name       text        not null,

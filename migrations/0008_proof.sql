@@ -38,6 +38,16 @@ begin
            phase = 'incremental'
      where worker_name = p_cursor_worker and source_name = p_source;
     if p_history then
+        -- The totals that metrics are read from (0013), in the same commit: a certificate that is there was counted, one that
+        -- is not was not. Behind the cursor's row, which a daemon and an audit that certify the same source both lock first,
+        -- so that they take the totals in turn. A certificate that tells of repairs is always one for the history; that of a
+        -- rehearsal never is, and is not counted either.
+        insert into gov_repair_total as t (worker_name, source_name, reason, repaired)
+        select p_cursor_worker, p_source, r.key, r.value::bigint
+          from jsonb_each_text(coalesce(p_certificate -> 'repaired', '{}')) r
+         where r.value::bigint > 0
+         order by r.key
+        on conflict (worker_name, source_name, reason) do update set repaired = t.repaired + excluded.repaired;
         select active into v_active from event_type_registry
          where event_domain = 'governance' and event_type = 'governance.handoff.certified';
         if v_active then

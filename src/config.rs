@@ -11,9 +11,10 @@ use crate::core::pace::Limits;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use words::{check_slot_name, default_slot, number, parse_pause, parse_windows, parse_word};
+use words::{check_slot_name, default_slot, number, parse_listen, parse_pause, parse_windows, parse_word};
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
@@ -49,6 +50,7 @@ pub struct Layer {
     pub max_standby_lag_mb: Option<u64>,
     pub slow_read: Option<String>,
     pub off_peak: Option<String>,
+    pub listen: Option<String>,
     pub log: Option<String>,
     pub log_format: Option<String>,
 }
@@ -88,6 +90,8 @@ pub struct Config {
     pub lag_limit: Duration,
     /// When to go slower.
     pub pace: Limits,
+    /// Where metrics and health are served, if anywhere; a loopback address.
+    pub listen: Option<SocketAddr>,
     pub log: String,
     pub log_json: bool,
     pub file: Option<PathBuf>,
@@ -164,6 +168,7 @@ impl Config {
                 pause: parse_pause(&span("throttle_pause", &layer.throttle_pause, "250ms")?)?,
                 off_peak: parse_windows(layer.off_peak.as_deref().unwrap_or_default())?,
             },
+            listen: layer.listen.as_deref().map(parse_listen).transpose()?,
             log: layer.log.unwrap_or_else(|| "info".to_owned()),
             log_json: match layer.log_format.as_deref() {
                 None | Some("text") => false,
@@ -211,6 +216,7 @@ impl Config {
             ("max_standby_lag_mb", (self.pace.standby_lag >> 20).to_string()),
             ("slow_read", ms(self.pace.slow_read)),
             ("off_peak", self.pace.off_peak.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+            ("listen", self.listen.map_or_else(|| "(none)".to_owned(), |l| l.to_string())),
             ("log", self.log.clone()),
             ("log_format", if self.log_json { "json" } else { "text" }.to_owned()),
         ]
@@ -250,6 +256,7 @@ impl Layer {
             max_standby_lag_mb: number(get, "MAX_STANDBY_LAG_MB")?,
             slow_read: get("SLOW_READ"),
             off_peak: get("OFF_PEAK"),
+            listen: get("LISTEN"),
             log: get("LOG"),
             log_format: get("LOG_FORMAT"),
         })
@@ -283,6 +290,7 @@ impl Layer {
             max_standby_lag_mb: self.max_standby_lag_mb.or(below.max_standby_lag_mb),
             slow_read: self.slow_read.or(below.slow_read),
             off_peak: self.off_peak.or(below.off_peak),
+            listen: self.listen.or(below.listen),
             log: self.log.or(below.log),
             log_format: self.log_format.or(below.log_format),
         }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Values move right; only an acknowledged position moves left. [`core`] is pure; [`store`] owns every statement of SQL;
-//! [`source`] delivers rows; [`intake`] is the daemon; [`workers`] audit; [`cli`] turns arguments into calls. [`embedded`] is a private
+//! [`source`] delivers rows; [`intake`] is the daemon; [`workers`] audit; [`observe`] tells onlookers how they fare;
+//! [`cli`] turns arguments into calls. [`embedded`] is a private
 //! PostgreSQL for the demo and the tests.
 
 pub mod cli;
@@ -17,6 +18,7 @@ pub mod core;
 pub mod embedded;
 pub mod error;
 pub mod intake;
+pub mod observe;
 pub mod source;
 pub mod store;
 pub mod workers;

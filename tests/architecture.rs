@@ -100,10 +100,22 @@ fn nothing_imports_the_command_line() {
 }
 
 #[test]
+fn onlookers_are_in_nobodys_way() {
+    let lanes =
+        |f: &File| f.is_in(&["src/core/", "src/store/", "src/source/", "src/intake/", "src/workers/"]);
+    assert_none("somebody waits for an onlooker", &offences("observe::", lanes));
+    let onlookers = |f: &File| f.is_in(&["src/observe/"]);
+    for door in ["intake::", "workers::", "source::", "open_writer"] {
+        assert_none("an onlooker does more than look", &offences(door, onlookers));
+    }
+}
+
+#[test]
 fn each_borrowed_crate_has_one_door() {
     for (needle, door) in [
         ("pgwire_replication::", "src/source/stream.rs"),
         ("backoff::", "src/intake/pause.rs"),
+        ("axum::", "src/observe/http.rs"),
         ("rustls::", "src/store/connect.rs"),
         ("toml::", "src/co"),
     ] {

@@ -75,6 +75,9 @@ mod doctor;
 // Each reason for a repair as the certificates tell it; the stream is blamed only for what it should have had.
 mod reasons;
 
+// Metrics and health: what the tables say, repairs that are never forgotten, pages that cannot hurt.
+mod metrics;
+
 // Standbys, failover, backups put back, dumps loaded elsewhere, wraparound: on real servers.
 mod servers;
 

@@ -35,6 +35,7 @@ async fn no_ui_scan() {
     for look in [
         &["status"][..],
         &["status", "--json"],
+        &["metrics"],
         &["findings"],
         &["findings", "--all", "--json"],
         &["watch", "--once"],

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 
 use crate::support::{Daemon, TestDb, connect, done, migrated, number, text, until};
 
-const EAGER: [(&str, &str); 4] = [
+pub const EAGER: [(&str, &str); 4] = [
     ("GOV_HANDOFF_STREAM_RETRY", "300ms"),
     ("GOV_HANDOFF_RECONCILE_INTERVAL", "300ms"),
     ("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms"),
@@ -23,17 +23,17 @@ const PATIENT: [(&str, &str); 4] = [
     ("GOV_HANDOFF_LEASE_TTL", "2s"),
 ];
 
-async fn sql(client: &Client, statement: &str) {
+pub async fn sql(client: &Client, statement: &str) {
     client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
 }
 
-fn birth(code: &str, born: &str) -> String {
+pub fn birth(code: &str, born: &str) -> String {
     format!(
         "insert into birth_registry (entity_code, collection_name, born_at) values ('{code}', 'laws', {born})"
     )
 }
 
-async fn handed_off(client: &Client, code: &str) {
+pub async fn handed_off(client: &Client, code: &str) {
     let condition = format!(
         "select exists (select from event_pending where entity_table = 'birth_registry' \
              and canonical_address = 'laws:{code}')"
@@ -42,7 +42,7 @@ async fn handed_off(client: &Client, code: &str) {
 }
 
 /// Every repair of births that certificates have told of, by reason.
-async fn repaired(db: &TestDb) -> BTreeMap<String, i64> {
+pub async fn repaired(db: &TestDb) -> BTreeMap<String, i64> {
     let report = done(&db.url, &["certificates", "--history", "10000", "--json"]).await;
     let report: Value = serde_json::from_str(&report).expect("json");
     let mut sums = BTreeMap::new();
@@ -73,7 +73,7 @@ async fn nobody_is_blamed(db: &TestDb) {
 }
 
 /// A daemon that is to stream and nothing else, whose role can be stripped of the right to.
-async fn streaming(settings: &[(&str, &str)]) -> (TestDb, Daemon, String) {
+pub async fn streaming(settings: &[(&str, &str)]) -> (TestDb, Daemon, String) {
     let db = migrated().await;
     let role = format!("why_{}", db.name);
     sql(&db.client, &format!("create role {role} login replication in role gov_handoff_worker")).await;
@@ -89,7 +89,7 @@ async fn streaming(settings: &[(&str, &str)]) -> (TestDb, Daemon, String) {
     (db, daemon, role)
 }
 
-async fn take_the_stream_away(db: &TestDb, daemon: &Daemon, role: &str) {
+pub async fn take_the_stream_away(db: &TestDb, daemon: &Daemon, role: &str) {
     let end = format!(
         "alter role {role} noreplication; do $$ begin perform pg_terminate_backend(active_pid, 5000) \
          from pg_replication_slots where slot_name = '{}' and active_pid is not null; end $$",

@@ -18,7 +18,7 @@ approval_requests collection_registry dot_iu_runtime_lease event_read event_subs
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
 gov_clock_mend() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
-measurement_registry normative_registry: - - - -
+gov_repair_total measurement_registry normative_registry: - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
 dot_config event_outbox event_pending event_type_registry gov_retired_range gov_retired_signal: - r r -
@@ -26,6 +26,7 @@ gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_rout
 queue_heartbeat: - r r -
 gov_candidate_group gov_candidate_state gov_schema_version system_issues v_governance_certificate: - r r r
 v_governance_certificate_history v_governance_dead_letter_open v_governance_finding: - r r r
+v_governance_captured v_governance_repair: - r r r
 v_governance_retry v_governance_source v_governance_stream v_governance_summary v_governance_worker: - r r r
 gov_config_number() gov_dead_letter_put() gov_handoff_stage() gov_retry_again() gov_retry_done(): - x - -
 gov_audit_note() gov_finding_sustain() gov_frontier_advance() gov_gap_cool(): - x - -

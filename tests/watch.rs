@@ -223,7 +223,11 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
     done(&db.url, &["types", "activate", "--findings"]).await;
     let types = "select replace(event_type, 'governance.finding.', '') from event_type_registry \
                  where active and (event_type like 'governance.finding.%' or event_domain = 'system') order by 1 collate \"C\"";
-    assert_eq!(texts(&db.client, types).await, gov_handoff::core::finding::KINDS, "every kind can be announced");
+    assert_eq!(
+        texts(&db.client, types).await,
+        gov_handoff::core::finding::KINDS,
+        "every kind can be announced"
+    );
     let mut daemon = Daemon::running(&db, "poll", &QUICK).await;
     for severity in ["warning", "warning", "high", "warning", "high"] {
         sql(&db, &raise(severity)).await;

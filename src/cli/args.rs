@@ -60,7 +60,8 @@ impl Settings {
             ..Layer::default()
         };
         match command {
-            Command::Run { mode, slot, publication, .. } => {
+            Command::Run { mode, slot, publication, listen, .. } => {
+                layer.listen.clone_from(listen);
                 layer.mode.clone_from(mode);
                 layer.slot.clone_from(slot);
                 layer.publication.clone_from(publication);
@@ -96,12 +97,17 @@ pub enum Command {
         /// Publication [default: gov_handoff]
         #[arg(long)]
         publication: Option<String>,
+        /// Serve GET /metrics and GET /healthz at this loopback address, such as 127.0.0.1:9187 [default: nowhere]
+        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+        listen: Option<String>,
     },
     /// Show the worker, its mode and why, each source's progress, what waits and what is wrong
     Status {
         #[arg(long)]
         json: bool,
     },
+    /// Print what `status` shows, and what was repaired, for Prometheus or a textfile collector
+    Metrics,
     /// Examine server, role, tables, stream and worker, and say what to do; changes nothing
     ///
     /// Exit codes: 0 nothing failed (there may be warnings), 1 a check failed, 2 could not run.

@@ -9,6 +9,7 @@ mod dlq;
 mod doctor;
 mod findings;
 mod known;
+mod metrics;
 mod migrate;
 mod output;
 mod replay;
@@ -63,6 +64,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Types(command) => types::run(&config, command).await,
         Command::Run { once, .. } => run::run(config, once).await,
         Command::Status { json } => status::run(&config, json).await,
+        Command::Metrics => metrics::run(&config).await,
         Command::Doctor { json } => doctor::run(&config, json).await,
         Command::Findings(command) => findings::run(&config, command).await,
         Command::Watch { interval, once, json } => watch::run(&config, &interval, once, json).await,

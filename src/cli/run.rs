@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::Result;
-use crate::intake;
+use crate::{intake, observe};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -11,6 +11,13 @@ use tokio::sync::watch;
 pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
     if config.worker == REHEARSAL {
         end_with_the_parent();
+    }
+    // A rehearsal runs beside the daemon whose settings it shares, a single run is over before anybody asks.
+    if let Some(listen) = config.listen
+        && !once
+        && config.worker != REHEARSAL
+    {
+        observe::serve(&config, listen)?;
     }
     let (shutdown, told) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate())?;

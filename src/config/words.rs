@@ -4,6 +4,7 @@ use crate::core::mode::Intent;
 use crate::core::pace::Window;
 use crate::error::{Error, Result};
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(super) fn parse_word<T: std::str::FromStr>(name: &str, text: &str) -> Result<T>
@@ -44,6 +45,20 @@ pub(super) fn parse_windows(text: &str) -> Result<Vec<Window>> {
             })
         })
         .collect()
+}
+
+/// Where to listen. Loopback only: what is served has no password, and says how a production database fares.
+pub(super) fn parse_listen(text: &str) -> Result<SocketAddr> {
+    let address: SocketAddr = text.parse().map_err(|_| {
+        Error::config(format!("listen is `{text}`; it is an address and a port, such as 127.0.0.1:9187"))
+    })?;
+    if !address.ip().is_loopback() {
+        return Err(Error::config(format!(
+            "listen is {address}, which others can reach; only loopback addresses such as 127.0.0.1:9187 or [::1]:9187 are \
+             served, put a proxy of yours before it"
+        )));
+    }
+    Ok(address)
 }
 
 /// The intent behind a `--mode`.
@@ -119,6 +134,21 @@ mod tests {
             assert!(check_slot_name("slot", name).is_err(), "{name}");
         }
         assert_eq!(default_slot("My DB"), "gov_handoff_my_db");
+    }
+
+    #[test]
+    fn only_loopback_is_listened_on() {
+        for fine in ["127.0.0.1:9187", "127.9.9.9:0", "[::1]:9187"] {
+            assert_eq!(parse_listen(fine).unwrap().to_string(), fine);
+        }
+        for open in ["0.0.0.0:9187", "[::]:9187", "192.0.2.1:9187", "[::ffff:10.0.0.1]:9187"] {
+            let error = parse_listen(open).unwrap_err().to_string();
+            assert!(error.contains("only loopback"), "{open}: {error}");
+        }
+        for wrong in ["", "9187", "127.0.0.1", "localhost:9187", ":9187", "127.0.0.1:99999"] {
+            let error = parse_listen(wrong).unwrap_err().to_string();
+            assert!(error.contains("such as 127.0.0.1:9187"), "{wrong}: {error}");
+        }
     }
 
     #[test]

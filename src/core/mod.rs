@@ -7,6 +7,7 @@ pub mod continuity;
 pub mod dead_letter;
 pub mod definition;
 pub mod doctor;
+pub mod exposition;
 pub mod finding;
 pub mod frontier;
 pub mod gap;

@@ -27,6 +27,34 @@ pub enum Reason {
     Vanished,
 }
 
+impl Reason {
+    pub const ALL: [Self; 8] = [
+        Self::Backlog,
+        Self::LateCommit,
+        Self::MissedByStream,
+        Self::BackDated,
+        Self::NullKey,
+        Self::GapAfterSlotLoss,
+        Self::NotYetRead,
+        Self::Vanished,
+    ];
+
+    /// As certificates and metrics name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Backlog => "backlog",
+            Self::LateCommit => "late_commit",
+            Self::MissedByStream => "missed_by_stream",
+            Self::BackDated => "back_dated",
+            Self::NullKey => "null_key",
+            Self::GapAfterSlotLoss => "gap_after_slot_loss",
+            Self::NotYetRead => "not_yet_read",
+            Self::Vanished => "vanished",
+        }
+    }
+}
+
 /// What is known when a missing row is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Circumstances {
@@ -74,6 +102,13 @@ mod tests {
 
     fn at(seconds: i64) -> Option<PgInstant> {
         Some(PgInstant::from_pg_micros(seconds * 1_000_000))
+    }
+
+    #[test]
+    fn certificates_and_metrics_call_a_reason_the_same() {
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+        }
     }
 
     #[test]

@@ -32,6 +32,10 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// a plan never pays for statements this short.
 const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
+/// What a session that only looks on adds. What it shows is met by key or by an index of what is open; where the server would
+/// rather read a whole small table, it would one day read a whole large one.
+const LOOKING_ON: &str = "-c enable_seqscan=off";
+
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, SESSION, OPENING).await
@@ -61,10 +65,15 @@ fn bound(patience: Duration) -> String {
     format!("-c statement_timeout={}", patience.as_millis())
 }
 
-/// As [`open`], for a session that only looks on. What it shows is met by key or by an index of what is open; where the
-/// server would rather read a whole small table, it would one day read a whole large one.
+/// As [`open_observer`], bounded as [`open_within`] is, and unable to write whatever its role may.
+pub async fn open_observer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+    let session = format!("{SESSION} {LOOKING_ON} -c default_transaction_read_only=on {}", bound(patience));
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+}
+
+/// As [`open`], for a session that only looks on.
 pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
-    open_with(target, name, &format!("{SESSION} -c enable_seqscan=off"), OPENING).await
+    open_with(target, name, &format!("{SESSION} {LOOKING_ON}"), OPENING).await
 }
 
 async fn open_with(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Store> {

@@ -26,7 +26,7 @@ macro_rules! step {
     };
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step {
         version: 1,
         name: "substrate",
@@ -44,6 +44,7 @@ const STEPS: [Step; 12] = [
     step!(10, "0010", "retry"),
     step!(11, "0011", "trust"),
     step!(12, "0012", "watch"),
+    step!(13, "0013", "metrics"),
 ];
 
 /// What was or would be done, for people and scripts.

@@ -8,6 +8,7 @@ pub mod dead_letter;
 pub mod doctor;
 pub mod findings;
 pub mod lease;
+pub mod metrics;
 pub mod migrate;
 pub mod proof;
 pub mod quote;

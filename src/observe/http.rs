@@ -1,0 +1,169 @@
+//! Two pages for whoever is on this machine; the sole importer of `axum`.
+//!
+//! `GET /metrics` and `GET /healthz`: 200, or 503 with one line why not. HEAD as well, nothing else. The thread and its runtime
+//! are its own, so that whatever is asked here takes no turn from a lane of the daemon.
+
+use crate::config::Config;
+use crate::core::exposition::CONTENT_TYPE;
+use crate::error::{Error, Kind, Result};
+use crate::observe::onlooker::{Onlooker, Question};
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CONNECTION, CONTENT_TYPE as TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::serve::Listener;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+
+/// Connections at a time. The daemon needs file descriptors as well; those who come later wait in the system's queue.
+const GUESTS: usize = 32;
+/// A connection is for one request and gone after this, whoever is slow.
+const VISIT: Duration = Duration::from_secs(10);
+
+/// Listens at once, so that an address which cannot be had is an error of the start, and serves from a thread.
+pub fn serve(config: Config, listen: SocketAddr) -> Result<()> {
+    let cannot = |e: io::Error| {
+        let advice = match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                "; another program, or another instance, listens there: choose another `listen`"
+            }
+            _ => "",
+        };
+        Error::new(Kind::Config, format!("cannot listen on {listen}: {e}{advice}"))
+    };
+    let listener = std::net::TcpListener::bind(listen).map_err(cannot)?;
+    listener.set_nonblocking(true).map_err(cannot)?;
+    let at = listener.local_addr().map_err(cannot)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    let serving = move || {
+        runtime.block_on(async move {
+            let ended = match TcpListener::from_std(listener) {
+                Ok(listener) => axum::serve(Door::of(listener), pages(Onlooker::start(config))).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = ended {
+                tracing::error!(error = %e, "metrics are served no longer");
+            }
+        });
+    };
+    std::thread::Builder::new().name("observe".to_owned()).spawn(serving).map_err(cannot)?;
+    tracing::info!("metrics at http://{at}/metrics, health at http://{at}/healthz");
+    Ok(())
+}
+
+fn pages(onlooker: Onlooker) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .fallback(|| async {
+            page(StatusCode::NOT_FOUND, "text/plain", "there is /metrics and /healthz\n".to_owned())
+        })
+        .with_state(onlooker)
+}
+
+async fn metrics(State(onlooker): State<Onlooker>) -> Response {
+    match onlooker.ask(Question::Metrics).await {
+        Ok(text) => page(StatusCode::OK, CONTENT_TYPE, text),
+        Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
+    }
+}
+
+async fn healthz(State(onlooker): State<Onlooker>) -> Response {
+    let (status, line) = match onlooker.ask(Question::Health).await {
+        Ok(line) => (StatusCode::OK, line),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    };
+    page(status, "text/plain", format!("{line}\n"))
+}
+
+fn page(status: StatusCode, kind: &'static str, text: String) -> Response {
+    (status, [(TYPE, kind), (CONNECTION, "close")], text).into_response()
+}
+
+/// Lets so many in, each for so long.
+struct Door {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    fn of(listener: TcpListener) -> Self {
+        Self { listener, places: Arc::new(Semaphore::new(GUESTS)) }
+    }
+}
+
+impl Listener for Door {
+    type Io = Guest;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Guest, SocketAddr) {
+        loop {
+            // The semaphore is never closed; if it were, nobody would be let in.
+            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+                std::future::pending().await
+            };
+            match self.listener.accept().await {
+                Ok((stream, from)) => {
+                    return (Guest { stream, leaves: Box::pin(sleep(VISIT)), _place: place }, from);
+                }
+                // Out of descriptors, or gone already: neither ends the service.
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that ends when its time is over.
+struct Guest {
+    stream: TcpStream,
+    leaves: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Guest {
+    /// The stream, while there is time.
+    fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
+        match self.leaves.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(Pin::new(&mut self.stream)),
+        }
+    }
+}
+
+impl AsyncRead for Guest {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream(cx)?.poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Guest {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream(cx)?.poll_write(cx, from)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream(cx)?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream(cx)?.poll_shutdown(cx)
+    }
+}

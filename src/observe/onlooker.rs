@@ -1,0 +1,127 @@
+//! Who asks the database for whoever asks us: one question at a time, an answer kept for a second, one session that is
+//! opened again when it is lost. However many ask and however they leave, the server sees one session with one statement.
+
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::observe::{families, health};
+use crate::store::{Store, connect};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// The longest a statement may take. A look is a few milliseconds; one that is not has found a server in trouble.
+const STATEMENT: Duration = Duration::from_secs(2);
+/// The longest a look may take, with opening a session. Scrapers give up after ten seconds.
+const LOOK: Duration = Duration::from_secs(4);
+/// How long an answer is good, bad ones as well: a server in trouble is not asked at every knock.
+const FRESH: Duration = Duration::from_secs(1);
+/// How many may wait for an answer.
+const WAITING: usize = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    Metrics,
+    Health,
+}
+
+/// `Err`: why it cannot be answered, or is not well, in one line.
+pub type Answer = std::result::Result<String, String>;
+
+type Ask = (Question, oneshot::Sender<Answer>);
+
+/// A session that looks on.
+pub async fn open(config: &Config) -> Result<Store> {
+    connect::open_observer_within(&config.target, "gov-handoff metrics", STATEMENT).await
+}
+
+/// Where to put questions.
+#[derive(Clone)]
+pub struct Onlooker {
+    questions: mpsc::Sender<Ask>,
+}
+
+impl Onlooker {
+    /// Starts the task that answers. It is no request's: who hangs up leaves no session and no statement behind.
+    pub fn start(config: Config) -> Self {
+        let (questions, asked) = mpsc::channel(WAITING);
+        tokio::spawn(answer_all(Desk { config, session: None, metrics: None, health: None }, asked));
+        Self { questions }
+    }
+
+    pub async fn ask(&self, question: Question) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        if self.questions.try_send((question, reply)).is_err() {
+            return Err(format!("{WAITING} others wait for an answer already; ask again later"));
+        }
+        answer.await.unwrap_or_else(|_| Err("nobody is left to answer".to_owned()))
+    }
+}
+
+async fn answer_all(mut desk: Desk, mut asked: mpsc::Receiver<Ask>) {
+    while let Some((question, reply)) = asked.recv().await {
+        // Whoever has hung up meanwhile gets no look at the server.
+        if !reply.is_closed() {
+            let _ = reply.send(desk.answer(question).await);
+        }
+    }
+}
+
+struct Desk {
+    config: Config,
+    session: Option<Store>,
+    metrics: Option<(Instant, Answer)>,
+    health: Option<(Instant, Answer)>,
+}
+
+impl Desk {
+    async fn answer(&mut self, question: Question) -> Answer {
+        let known = if question == Question::Metrics { &self.metrics } else { &self.health };
+        if let Some((at, answer)) = known
+            && at.elapsed() < FRESH
+        {
+            return answer.clone();
+        }
+        let answer = match tokio::time::timeout(LOOK, self.look(question)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(e)) => self.give_up(e),
+            Err(_) => self.give_up(Error::new(
+                Kind::Connection,
+                format!("the database did not answer within {} s", LOOK.as_secs()),
+            )),
+        };
+        let known = if question == Question::Metrics { &mut self.metrics } else { &mut self.health };
+        known.insert((Instant::now(), answer)).1.clone()
+    }
+
+    /// A session that failed is not used again: something of it may still be on its way.
+    fn give_up(&mut self, e: Error) -> Answer {
+        self.session = None;
+        tracing::debug!(error = %e, "could not look");
+        Err(e.to_string().replace('\n', " "))
+    }
+
+    async fn look(&mut self, question: Question) -> Result<Answer> {
+        // One that broke while nobody asked is no trouble of now: ask once more on a new one.
+        if let Some(session) = self.session.take_if(|s| !s.is_closed()) {
+            match ask(&session, &self.config, question).await {
+                Err(e) if e.kind == Kind::Connection => {}
+                answered => {
+                    self.session = Some(session);
+                    return answered;
+                }
+            }
+        }
+        let session = open(&self.config).await?;
+        let answered = ask(&session, &self.config, question).await;
+        self.session = Some(session);
+        answered
+    }
+}
+
+async fn ask(session: &Store, config: &Config, question: Question) -> Result<Answer> {
+    Ok(match question {
+        Question::Metrics => Ok(families::exposition(&session.metrics(&config.worker, &config.slot).await?)),
+        Question::Health => {
+            health::verdict(&config.worker, session.worker_reading(&config.worker).await?.as_ref())
+        }
+    })
+}

@@ -1,0 +1,163 @@
+//! What metrics are made of, read from views that an observer may read and never from a source, the outbox or a count of
+//! either: a look costs the same however much was handed off.
+
+use crate::core::dead_letter::RETRY_KIND;
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::store::value::from_pg;
+use tokio_postgres::Row;
+
+/// One look at everything.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    pub worker: Option<WorkerReading>,
+    pub sources: Vec<SourceReading>,
+    pub repairs: Vec<Repairs>,
+    pub slot: Option<SlotReading>,
+    /// Where the stream is durable on our side, as a number of bytes.
+    pub durable_lsn: Option<u64>,
+    pub findings: Vec<OpenFindings>,
+    pub dead_letters: i64,
+    /// Types and how many signals of each wait, counted to a bound.
+    pub captured: Vec<(String, i64)>,
+    /// Rows that will be tried again, counted to the same bound.
+    pub retrying: i64,
+}
+
+/// Who holds the lease, and how he fares by his own account.
+#[derive(Debug, Clone)]
+pub struct WorkerReading {
+    pub owner: Option<String>,
+    pub term: Option<i64>,
+    /// Holds the lease and has ticked within its time.
+    pub alive: bool,
+    pub mode: Option<String>,
+    pub ttl_ms: Option<i64>,
+    pub lag_ms: Option<i64>,
+    pub ticks: i64,
+    pub slot_budget: Option<i64>,
+    pub tick_age: f64,
+}
+
+#[derive(Debug, Clone)]
+pub struct SourceReading {
+    pub source: String,
+    pub rows_seen: i64,
+    pub signals: i64,
+    pub dead_lettered: i64,
+    pub hot_holes: i64,
+    pub cold_holes: i64,
+    pub frontier_age: Option<f64>,
+    pub frontier_behind: Option<i64>,
+    pub certificate_age: Option<f64>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Repairs {
+    pub source: String,
+    pub reason: String,
+    pub repaired: i64,
+}
+
+#[derive(Debug, Clone)]
+pub struct SlotReading {
+    pub active: bool,
+    pub retained: Option<i64>,
+}
+
+#[derive(Debug, Clone)]
+pub struct OpenFindings {
+    pub kind: String,
+    pub severity: String,
+    pub open: i64,
+}
+
+impl Store {
+    pub async fn metrics(&self, worker: &str, slot: &str) -> Result<Reading> {
+        let mut reading =
+            Reading { worker: self.worker_reading(worker).await?, ..self.captured_reading().await? };
+        let sources = self.rows(include_str!("sql/metrics_sources.sql"), &[&worker]).await?;
+        reading.sources = sources.iter().map(source).collect::<Result<_>>()?;
+        for row in self.rows(include_str!("sql/metrics_repairs.sql"), &[&worker]).await? {
+            reading.repairs.push(Repairs {
+                source: row.try_get(0)?,
+                reason: row.try_get(1)?,
+                repaired: row.try_get(2)?,
+            });
+        }
+        if let Some(row) = self.optional(include_str!("sql/slot.sql"), &[&slot]).await? {
+            reading.slot =
+                Some(SlotReading { active: row.try_get("active")?, retained: row.try_get("retained")? });
+        }
+        let position = self.optional(include_str!("sql/stream_position.sql"), &[&slot]).await?;
+        if let Some(row) = position {
+            reading.durable_lsn = Some(from_pg(row.try_get("durable_lsn")?).into());
+        }
+        for row in self.rows(include_str!("sql/metrics_findings.sql"), &[]).await? {
+            reading.findings.push(OpenFindings {
+                kind: row.try_get(0)?,
+                severity: row.try_get(1)?,
+                open: row.try_get(2)?,
+            });
+        }
+        reading.dead_letters =
+            self.one(include_str!("sql/doctor_dead_letters.sql"), &[]).await?.try_get(0)?;
+        Ok(reading)
+    }
+
+    /// Whether somebody holds the lease; all that a healthcheck wants to know.
+    pub async fn worker_reading(&self, worker: &str) -> Result<Option<WorkerReading>> {
+        let row =
+            self.optional(include_str!("sql/metrics_worker.sql"), &[&worker]).await.map_err(not_here)?;
+        row.map(|row| {
+            Ok(WorkerReading {
+                owner: row.try_get("lease_owner")?,
+                term: row.try_get("term")?,
+                alive: row.try_get("alive")?,
+                mode: row.try_get("mode")?,
+                ttl_ms: row.try_get("ttl_ms")?,
+                lag_ms: row.try_get("lag_ms")?,
+                ticks: row.try_get("ticks_total")?,
+                slot_budget: row.try_get("slot_budget")?,
+                tick_age: row.try_get("tick_age")?,
+            })
+        })
+        .transpose()
+    }
+
+    async fn captured_reading(&self) -> Result<Reading> {
+        let mut reading = Reading::default();
+        for row in self.rows(include_str!("sql/metrics_captured.sql"), &[]).await.map_err(not_here)? {
+            let (kind, waiting): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            if kind == RETRY_KIND {
+                reading.retrying = waiting;
+            } else {
+                reading.captured.push((kind, waiting));
+            }
+        }
+        Ok(reading)
+    }
+}
+
+fn source(row: &Row) -> Result<SourceReading> {
+    Ok(SourceReading {
+        source: row.try_get("source_name")?,
+        rows_seen: row.try_get("events_seen")?,
+        signals: row.try_get("attempts_written")?,
+        dead_lettered: row.try_get("dead_lettered")?,
+        hot_holes: row.try_get("hot")?,
+        cold_holes: row.try_get("cold")?,
+        frontier_age: row.try_get("frontier_age")?,
+        frontier_behind: row.try_get("frontier_behind")?,
+        certificate_age: row.try_get("certificate_age")?,
+    })
+}
+
+fn not_here(e: Error) -> Error {
+    match e.code.as_deref() {
+        Some("42P01") => {
+            Error::new(e.kind, "the governance views are not here; run `gov-handoff migrate` first")
+        }
+        _ => e,
+    }
+}

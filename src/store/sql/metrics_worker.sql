@@ -1,0 +1,4 @@
+select lease_owner, term, coalesce(alive, false) as alive, mode, ttl_ms, lag_ms, ticks_total, slot_budget,
+       greatest(extract(epoch from clock_timestamp() - last_tick_at), 0)::float8 as tick_age
+  from public.v_governance_worker
+ where worker_name = $1
