@@ -135,11 +135,11 @@ async fn a_standby_that_falls_behind_slows_us_down_until_it_has_caught_up() {
         .sql("create table elsewhere as select repeat(md5(g::text), 30) as t from generate_series(1, 4000) g")
         .await;
     let open = "from system_issues where issue_kind = 'handoff_throttled' and resolved_at is null
-                 and detail ->> 'reason' like 'pausing 250 ms before each batch: a standby is % MiB behind%'";
+                 and detail ->> 'reason' like 'resting up to 250 ms before each batch: a standby is % MiB behind%'";
     until(&registry.client, &format!("select exists (select {open})")).await;
     let status = cli(&registry.url, &["status"]).await;
     assert!(
-        status.out.contains("pace      pausing") && status.out.contains("a standby is "),
+        status.out.contains("pace      resting") && status.out.contains("a standby is "),
         "{}",
         status.out
     );

@@ -64,11 +64,8 @@ impl Pacer {
         let waits = pace.deferred.is_some() && pace.causes.is_empty();
         self.deferred.set(store, waits.then(|| ("info", detail()))).await?;
         let reason = pace.reason();
-        let changed = shared.pace.send_if_modified(|now| {
-            let changed = *now != pace;
-            *now = pace;
-            changed
-        });
+        // News is what reads differently: a lag that grows by a few bytes at each look is none.
+        let changed = shared.pace.send_if_modified(|now| std::mem::replace(now, pace).reason() != reason);
         if changed {
             tracing::info!(pace = reason.as_deref().unwrap_or("full"), "the pace changed");
         }
