@@ -131,10 +131,12 @@ impl<'a> Lane<'a> {
             Some(batch) => batch.await.map(|committed| self.record(&committed, &stream)),
             None => Ok(()),
         };
-        let end = end.and_then(|end| recorded.map(|()| end));
-        if end.is_ok() && self.handed_off > self.durable {
-            self.confirm(self.handed_off, &stream).await?;
-        }
+        let end = match end.and_then(|end| recorded.map(|()| end)) {
+            Ok(end) if self.handed_off > self.durable => {
+                self.confirm(self.handed_off, &stream).await.map(|()| end)
+            }
+            end => end,
+        };
         stream.close(self.durable, FAREWELL).await;
         end
     }
