@@ -238,20 +238,24 @@ async fn a_dump_loaded_into_another_server_is_compared_in_full() {
     audited(&elsewhere).await;
 }
 
+/// Not everybody has every server; who says that it is there, as `.ci/run` does, wants to see it used.
+fn left_out(why: &str) {
+    assert!(std::env::var_os("GOV_HANDOFF_REQUIRE_15").is_none(), "{why}");
+    println!("{why}: left out");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frontier_half_way_round_is_compared_in_full() {
     // Only a whole installation can set transaction ids forward; the embedded servers bring none of its tools.
     let fifteen = ClusterOptions { version: Wanted::V15, ..options() };
     let Ok(cluster) = blocking(move || Cluster::start(fifteen)).await else {
-        println!("no PostgreSQL 15 here: skipped");
-        return;
+        return left_out("no PostgreSQL 15 here");
     };
     // Beside the program itself, which may be met through a link.
     let postgres = cluster.bin_dir().join("postgres").canonicalize().expect("the server's program");
     let tool = postgres.with_file_name("pg_resetwal");
     if !tool.is_file() {
-        println!("no pg_resetwal here: skipped");
-        return;
+        return left_out("no pg_resetwal here");
     }
     let cluster = Arc::new(cluster);
     let registry = Registry::on(&cluster).await;
