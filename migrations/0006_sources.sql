@@ -108,8 +108,9 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
-    delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
+    -- In the order in which a certifying pass writes them.
     delete from gov_worker_frontier where worker_name = p_worker and source_name = p_source;
+    delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
     delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
     return found;
 end

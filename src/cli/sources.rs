@@ -63,10 +63,12 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
         }
         SourcesCommand::Remove { name } => {
             let store = connect::open(&config.target, "gov-handoff sources").await?;
-            known::source(&store.sources(&config.worker).await?, &name)?;
-            let there = store.remove_source(&config.worker, &name).await?;
-            let how = if there { "removed; its recorded handoffs stay" } else { "is gone already" };
-            output::line(format_args!("source {name} {how}"));
+            // By its name alone, because a definition that cannot be read has to be removable too.
+            if !store.remove_source(&config.worker, &name).await? {
+                let there = store.source_status(&config.worker).await?;
+                known::one_of("source", &name, &there.iter().map(|s| s.source.as_str()).collect::<Vec<_>>())?;
+            }
+            output::line(format_args!("source {name} removed; its recorded handoffs stay"));
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -123,6 +123,15 @@ fn tolerate<T>(what: &str, result: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// The same for a session that is not the keeper's own: only losing the lease is grave.
+fn not_ours(what: &str, e: Error) -> Result<()> {
+    if e.policy() == Policy::StandBy {
+        return Err(e);
+    }
+    tracing::warn!(error = %e, "could not {what}");
+    Ok(())
+}
+
 /// Whether somebody should miss us: a single run, or a rehearsal, is not silent when it has ended.
 fn stays(shared: &Shared) -> bool {
     !shared.once && shared.config.worker != REHEARSAL
@@ -151,17 +160,38 @@ impl Rounds {
         if waiting.is_empty() {
             return Ok(());
         }
-        let Some(drainer) = tolerate("drain", open(&shared.config, "gov-handoff drain").await)? else {
-            return Ok(());
+        let opening = open(&shared.config, "gov-handoff drain");
+        // What becomes of this session is no reason to give up the keeper's, and the lease with it.
+        let drainer = match self.renewing(store, shared, opening).await? {
+            Ok(drainer) => drainer,
+            Err(e) => return not_ours("drain", e),
         };
         for event_type in waiting {
-            while tolerate("drain", drainer.drain(&event_type, DRAIN_CHUNK).await)?.unwrap_or(0) > 0 {
-                if self.is_due(&shared.config) {
-                    self.renew(store, shared).await?;
+            loop {
+                match self.renewing(store, shared, drainer.drain(&event_type, DRAIN_CHUNK)).await? {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(e) => return not_ours("drain", e),
                 }
             }
         }
         Ok(())
+    }
+
+    /// Waits for something that is none of the keeper's own, and renews the lease as long as it takes.
+    async fn renewing<T>(
+        &mut self,
+        store: &Store,
+        shared: &Shared,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<Result<T>> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                () = tokio::time::sleep(Self::cadence(&shared.config)) => self.renew(store, shared).await?,
+            }
+        }
     }
 
     fn report(&self, shared: &Shared) -> Value {

@@ -181,6 +181,7 @@ impl Session<'_> {
                 proof: Proof::default(),
             });
         }
+        self.shared.forget_reads_but_of(|name| turns.iter().any(|t| t.source.name() == name));
         Ok(turns)
     }
 
@@ -215,7 +216,13 @@ impl Session<'_> {
     /// How much a pass found; an error if the session cannot go on.
     async fn judge(&self, turn: &mut Turn, outcome: Result<Outcome>) -> Result<i64> {
         match outcome {
-            Ok(outcome) => Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused),
+            Ok(outcome) => {
+                if matches!(turn.strategy, Strategy::Frontier { .. }) {
+                    // Its reads are not timed, only those that were ended; one that was not ends the row of them.
+                    self.shared.note_read(turn.source.name(), Duration::ZERO);
+                }
+                Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused)
+            }
             // The read took longer than it may: ask for less.
             Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
                 self.shared.note_read(turn.source.name(), self.shared.config.read_timeout);

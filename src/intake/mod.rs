@@ -121,6 +121,13 @@ impl Shared {
         }
     }
 
+    /// A source that is read no longer is slow no longer.
+    fn forget_reads_but_of(&self, read: impl Fn(&str) -> bool) {
+        if let Ok(mut reads) = self.reads.lock() {
+            reads.retain(|name, _| read(name));
+        }
+    }
+
     fn slowest_read(&self) -> Duration {
         let reads = self.reads.lock();
         reads.ok().and_then(|reads| reads.values().map(Reads::slowest).max()).unwrap_or_default()

@@ -19,8 +19,8 @@ use crate::intake::aside::{jitter, refusal};
 use crate::intake::deliver::{Delivery, Item};
 use crate::intake::pause::Pause;
 use crate::intake::{Shared, failpoint, open};
-use crate::store::Store;
 use crate::store::retry::Staged;
+use crate::store::{Store, connect};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ use uuid::Uuid;
 
 /// How often it is asked whether something is staged, and the share of the lane's time that asking may take at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long it may take to move what was captured as untrusted.
+const PROMOTION: Duration = Duration::from_secs(600);
 const LOOK_SHARE: u32 = 20;
 /// Rows read again per statement.
 const CHUNK: i64 = 100;
@@ -52,7 +54,7 @@ async fn session(shared: &Shared) -> Result<()> {
     loop {
         let begun = Instant::now();
         // A batch that was mapped by the old list may capture a producer that is trusted by now.
-        store.promote_trusted(&shared.config.worker).await?;
+        promote(shared, &store).await?;
         let next = store.next_retry().await?;
         let cost = begun.elapsed();
         if next.is_some_and(|wait| wait.is_zero()) {
@@ -65,10 +67,20 @@ async fn session(shared: &Shared) -> Result<()> {
     }
 }
 
+/// Moves what was captured as untrusted and is trusted by now. All of it in one commit, so that no batch meets half of it; it
+/// may take far longer than a lane waits for anything else, because half of it again and again would never end.
+async fn promote(shared: &Shared, store: &Store) -> Result<()> {
+    if store.promotable(&shared.config.worker).await? {
+        let patient = connect::open_within(&shared.config.target, "gov-handoff promotion", PROMOTION).await?;
+        patient.promote_trusted(&shared.config.worker).await?;
+    }
+    Ok(())
+}
+
 /// With `--once`: nobody will be there later, so every staged row gets its remaining chances now.
 pub async fn finish(shared: &Shared) -> Result<()> {
     let store = open(&shared.config, "gov-handoff retry").await?;
-    store.promote_trusted(&shared.config.worker).await?;
+    promote(shared, &store).await?;
     let pass = Pass { shared, store: &store, all: true };
     while !shared.stopping() && pass.run().await? > 0 {}
     Ok(())

@@ -309,9 +309,8 @@ impl FrontierRead<'_> {
             ],
         );
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &lowest, &highest];
-        let row = self
-            .transaction
-            .query_one(&sql, &params)
+        let patience = self.patience.map(|p| p + LONGEST_SCAN);
+        let row = answered(patience, self.transaction.query_one(&sql, &params))
             .await
             .context(format!("counting the rows of {}", source.name()))?;
         Ok(Some(Conservation {

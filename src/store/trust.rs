@@ -54,13 +54,13 @@ impl Store {
         Ok(Change { changed: row.try_get(0)?, promoted: row.try_get(1)? })
     }
 
-    /// Promotes what was captured as untrusted while its producer became trusted; how many rows that were.
+    /// Whether something was captured as untrusted whose producer is trusted by now.
+    pub async fn promotable(&self, worker: &str) -> Result<bool> {
+        Ok(self.one(include_str!("sql/trust_promotable.sql"), &[&worker]).await?.try_get(0)?)
+    }
+
+    /// Promotes it; how many rows that were.
     pub async fn promote_trusted(&self, worker: &str) -> Result<i64> {
-        let promotable: bool =
-            self.one(include_str!("sql/trust_promotable.sql"), &[&worker]).await?.try_get(0)?;
-        if !promotable {
-            return Ok(0);
-        }
         Ok(self.one(include_str!("sql/trust_promote.sql"), &[&worker]).await?.try_get(0)?)
     }
 }
