@@ -281,3 +281,15 @@ async fn without_a_free_slot_stream_is_refused_and_auto_polls() {
     registry.sql("select pg_create_logical_replication_slot('taken', 'pgoutput')").await;
     cannot_stream(&registry, &registry.url, &["no free replication slot", "max_replication_slots"]).await;
 }
+
+#[tokio::test]
+async fn a_source_whose_definition_cannot_be_read_is_named_and_can_be_removed() {
+    let registry = Registry::new().await;
+    let spoilt =
+        "update gov_worker_cursor set metadata = jsonb_set(metadata, '{id,type}', '\"of another build\"')
+                   where source_name = 'pivot_definitions'";
+    registry.sql(spoilt).await;
+    refused(&registry.url, &["run", "--once", "--mode", "poll"], 2, &["pivot_definitions"]).await;
+    done(&registry.url, &["sources", "remove", "pivot_definitions"]).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+}
