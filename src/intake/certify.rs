@@ -5,7 +5,7 @@
 //! off before the frontier moves. Keys, clocks and the stream do not enter the argument, so it holds whatever they did.
 
 use crate::core::certificate::{Certificate, Digest, REHEARSAL};
-use crate::core::conservation::Conservation;
+use crate::core::conservation::{Conservation, Entry, Ledger};
 use crate::core::handoff::Source;
 use crate::core::mode::Mode;
 use crate::core::repair::{Circumstances, Reason, explain};
@@ -27,8 +27,6 @@ use std::time::{Duration, Instant};
 const QUIET_HISTORY: Duration = Duration::from_secs(3600);
 /// A pass may cost this share of the time between passes, so that a huge table is not scanned back to back.
 const DUTY: u32 = 20;
-/// The rows are counted once in so many certificates: a count costs about as much as the pass itself.
-const COUNT_EVERY: u32 = 10;
 
 /// What is known about one source's completeness, and what was repaired since the last certificate.
 #[derive(Default)]
@@ -37,9 +35,7 @@ pub struct Proof {
     certified_at: Option<Instant>,
     history_at: Option<Instant>,
     cost: Duration,
-    counted_at: Option<Instant>,
-    /// The last count that did not come out, so that it is raised once.
-    uneven: Option<Conservation>,
+    ledger: Ledger,
     repaired: BTreeMap<Reason, u64>,
 }
 
@@ -60,31 +56,32 @@ impl Proof {
         self.certified_at.unwrap_or(begun).elapsed() >= pause * 2
     }
 
-    fn count_is_due(&self, shared: &Shared) -> bool {
-        let pause = shared.config.certify_interval * COUNT_EVERY;
-        !shared.once && self.counted_at.is_none_or(|at| at.elapsed() >= pause)
-    }
-
     /// A source whose rows vanish, or come again under the same ids, is a finding: the latter are absorbed.
     async fn conserve(&mut self, store: &Store, source: &Source, found: Conservation) -> Result<()> {
-        self.counted_at = Some(Instant::now());
         let key = format!("source_not_conserved:{}", source.name());
-        if found.holds() {
-            self.uneven = None;
-            store.resolve(&key, "every id that was handed off has its row").await?;
-        } else if self.uneven.replace(found) != Some(found) {
-            tracing::warn!(
-                source = source.name(),
-                handed_off = found.handed_off,
-                rows = found.rows,
-                "rows that were handed off are gone"
-            );
-            let detail = json!({
-                "source": source.name(), "handed_off": found.handed_off, "rows": found.rows,
-                "highest_handed_off": found.highest_handed_off, "highest": found.highest,
-                "meaning": "rows were deleted or their ids will come again; a row under an id that was handed off is absorbed",
-            });
-            store.raise(&Finding { kind: "source_not_conserved", key, severity: "warning", detail }).await?;
+        match self.ledger.enter(&found) {
+            Entry::Nothing => {}
+            Entry::Even => {
+                store.resolve(&key, "every id that was handed off has its row").await?;
+            }
+            Entry::Uneven => {
+                tracing::warn!(
+                    source = source.name(),
+                    from = found.lo,
+                    to = found.hi,
+                    handed_off = found.handed_off,
+                    rows = found.rows,
+                    "rows that were handed off are gone"
+                );
+                let detail = json!({
+                    "source": source.name(), "from": found.lo, "to": found.hi,
+                    "handed_off": found.handed_off, "rows": found.rows,
+                    "highest_handed_off": found.highest_handed_off, "highest": found.highest,
+                    "meaning": "rows were deleted or their ids will come again; a row under an id that was handed off is absorbed",
+                });
+                let severity = "warning";
+                store.raise(&Finding { kind: "source_not_conserved", key, severity, detail }).await?;
+            }
         }
         Ok(())
     }
@@ -197,11 +194,7 @@ impl Pass<'_> {
         }
         let (snapshot, full) = (read.snapshot.clone(), read.full);
         let counting = Instant::now();
-        let counted = if proof.count_is_due(shared) {
-            read.conservation(&shared.lease.worker, source).await?
-        } else {
-            None
-        };
+        let counted = read.conservation(&shared.lease.worker, source, proof.ledger.next()).await?;
         let counting = counting.elapsed();
         read.close().await?;
         crate::intake::failpoint("frontier_before_advance");
@@ -211,13 +204,11 @@ impl Pass<'_> {
         proof.cost = begun.elapsed();
         proof.looked(shared);
         let (micros, count_micros) = ((proof.cost - counting).as_micros(), counting.as_micros());
-        let counted_rows = counted.is_some();
         tracing::debug!(
             source = source.name(),
             full,
             rows = total.seen,
             micros,
-            counted_rows,
             count_micros,
             "certifying pass"
         );

@@ -1,6 +1,6 @@
 //! Reading source rows: by open ranges, by frontier, by a stretch of keys. Typed, bounded, never OFFSET.
 
-use crate::core::conservation::Conservation;
+use crate::core::conservation::{Conservation, STRETCHES};
 use crate::core::gap::Range;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
@@ -296,8 +296,13 @@ impl FrontierRead<'_> {
         }
     }
 
-    /// Whether every id that was handed off still has its row, in the same snapshot.
-    pub async fn conservation(&self, worker: &str, source: &Source) -> Result<Option<Conservation>> {
+    /// Whether every id of one stretch that was handed off still has its row, in the same snapshot.
+    pub async fn conservation(
+        &self,
+        worker: &str,
+        source: &Source,
+        stretch: u32,
+    ) -> Result<Option<Conservation>> {
         let definition = &source.definition;
         let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
         let sql = quote::fill(
@@ -308,12 +313,15 @@ impl FrontierRead<'_> {
                 ("id_type", definition.id.id_type.sql_name()),
             ],
         );
-        let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &lowest, &highest];
+        let (stretch, of) = (stretch.cast_signed(), STRETCHES.cast_signed());
+        let params: [&(dyn ToSql + Sync); 6] = [&worker, &source.name(), &lowest, &highest, &stretch, &of];
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
         let row = answered(patience, self.transaction.query_one(&sql, &params))
             .await
             .context(format!("counting the rows of {}", source.name()))?;
         Ok(Some(Conservation {
+            lo: row.try_get("lo")?,
+            hi: row.try_get("hi")?,
             handed_off: row.try_get("handed_off")?,
             certified_away: row.try_get("certified_away")?,
             rows: row.try_get("rows")?,
