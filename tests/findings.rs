@@ -53,7 +53,7 @@ async fn status_says(db: &TestDb, word: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn lag_is_a_warning_then_high_and_passes() {
     let db = migrated().await;
-    let _daemon = Daemon::running(&db, "poll", &QUICK).await;
+    let daemon = Daemon::running(&db, "poll", &QUICK).await;
     sql(&db.client, BIRTHS).await;
     all_handed_off(&db).await;
     assert_eq!(
@@ -69,7 +69,13 @@ async fn lag_is_a_warning_then_high_and_passes() {
     open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "high").await;
     let lag = "select (metadata ->> 'lag_ms')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
     assert!(number(&db.client, lag).await >= 1_000);
+    // The gate was waited for, and the server ended that: a smaller batch, which is said, and no slow read.
+    let smaller = "handoff_throttled:gov_handoff_intake:birth_registry";
+    open(&db, smaller, "warning").await;
+    assert!(daemon.log().contains("a write was ended"), "{}", daemon.log());
+    assert!(!daemon.log().contains("read exceeded"), "{}", daemon.log());
     sql(&held, "rollback").await;
+    resolved(&db, smaller).await;
     resolved(&db, "cursor_lag:gov_handoff_intake:birth_registry").await;
     resolved(&db, "handoff_lag:gov_handoff_intake").await;
     all_handed_off(&db).await;
@@ -297,10 +303,11 @@ async fn reads_that_take_long_slow_us_down() {
             ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h"),
             ("GOV_HANDOFF_READ_TIMEOUT", "600ms"),
             ("GOV_HANDOFF_LAG_LIMIT", "1m"),
+            ("GOV_HANDOFF_POLL_INTERVAL", "50ms"),
         ],
     ]
     .concat();
-    let _daemon = Daemon::running(&db, "poll", &environment).await;
+    let daemon = Daemon::running(&db, "poll", &environment).await;
     until(&db.client, "select exists (select from gov_worker_frontier where source_name = 'birth_registry')")
         .await;
     // A lock on the table is the easiest way to make reads of it long, one after the other.
@@ -309,7 +316,34 @@ async fn reads_that_take_long_slow_us_down() {
         .await;
     open(&db, "handoff_throttled:gov_handoff_intake", "warning").await;
     status_says(&db, "a read took").await;
+    assert!(daemon.log().contains("read exceeded its time"), "{}", daemon.log());
     resolved(&db, "handoff_throttled:gov_handoff_intake").await;
+    // The batch was halved each time, which was said as well; quick reads let it grow to what it was.
+    let smaller = "handoff_throttled:gov_handoff_intake:birth_registry";
+    resolved(&db, smaller).await;
+    let told = format!("select detail ->> 'of' from system_issues where coalesce_key = '{smaller}'");
+    assert_eq!(text(&db.client, &told).await, "5000");
+}
+
+/// The others keep their turns: they are not certified each time somebody looks whether the broken one was mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_cannot_be_read_leaves_the_others_alone_and_is_found_again() {
+    let db = migrated().await;
+    sql(&db.client, "alter table birth_registry rename to births_away").await;
+    let looked_at_often = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "200ms")];
+    let _daemon = Daemon::running(&db, "poll", &looked_at_often).await;
+    let key = "source_unreadable:birth_registry";
+    open(&db, key, "high").await;
+    assert_eq!(cli(&db.url, &["findings"]).await.code, 1);
+    let looks = format!("select occurrence_count >= 5 from system_issues where coalesce_key = '{key}'");
+    until(&db.client, &looks).await;
+    let certified = "select count(*) from registry_changelog where action = 'certified' and entity_code = 'pivot_definitions'";
+    assert_eq!(number(&db.client, certified).await, 1);
+    sql(&db.client, "alter table births_away rename to birth_registry").await;
+    sql(&db.client, BIRTHS).await;
+    resolved(&db, key).await;
+    all_handed_off(&db).await;
+    assert_eq!(number(&db.client, certified).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
 
+pub mod batch;
 pub mod certificate;
 pub mod coalesce;
 pub mod conservation;
