@@ -372,3 +372,51 @@ async fn outside_the_off_peak_windows_nothing_is_certified_and_everything_is_han
     resolved(&db, "handoff_deferred:gov_handoff_intake").await;
     until(&db.client, &format!("select ({certified}) > ''")).await;
 }
+
+/// As each is raised; what is said of another source, or of its dead letters, stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_about_a_source_ends_when_it_is_removed() {
+    let db = migrated().await;
+    sql(&db.client, "insert into pivot_definitions (pivot_code) values ('p')").await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    // Leaves a row of the audit's own under the source's name.
+    done(&db.url, &["audit", "--full"]).await;
+    let ending = [
+        "source_unreadable:pivot_definitions",
+        "source_not_conserved:pivot_definitions",
+        "handoff_missed:pivot_definitions",
+        "untrusted_source:pivot_definitions:somebody",
+        "audit_row_refused:pivot_definitions",
+        "cursor_lag:gov_handoff_intake:pivot_definitions",
+        "cursor_watermark_regression:gov_handoff_intake:pivot_definitions",
+        "handoff_throttled:gov_handoff_intake:pivot_definitions",
+    ];
+    let staying = [
+        "handoff_dlq:pivot_definitions",
+        "handoff_throttled:gov_handoff_intake",
+        "source_unreadable:birth_registry",
+    ];
+    for key in ending.iter().chain(&staying) {
+        let mut detail = serde_json::Map::new();
+        for source in ["pivot_definitions", "birth_registry"].into_iter().filter(|s| key.contains(s)) {
+            detail.insert("source".to_owned(), source.into());
+        }
+        if key.contains("gov_handoff_intake") {
+            detail.insert("worker".to_owned(), "gov_handoff_intake".into());
+        }
+        let (kind, detail) = (key.split(':').next().unwrap(), serde_json::Value::Object(detail));
+        sql(&db.client, &format!("select gov_finding_raise('{kind}', '{key}', 'high', '{detail}')")).await;
+    }
+    sql(&db.client, "select fn_governance_watch()").await;
+    let open = "select count(*) from system_issues where severity = 'high' and resolved_at is null";
+    let all = i64::try_from(ending.len() + staying.len()).unwrap();
+    // The watermark is where it should be, which ends that finding whatever becomes of the source.
+    assert!(number(&db.client, open).await >= all - 1);
+    done(&db.url, &["sources", "remove", "pivot_definitions"]).await;
+    for key in ending {
+        resolved(&db, key).await;
+    }
+    for key in staying {
+        self::open(&db, key, "high").await;
+    }
+}

@@ -40,6 +40,7 @@ async fn no_ui_scan() {
         &["findings", "--all", "--json"],
         &["watch", "--once"],
         &["sources", "list"],
+        &["certificates"],
     ] {
         let ran = cli(&db.url, look).await;
         assert!(ran.code < 2, "{look:?}: {}", ran.err);
@@ -53,6 +54,10 @@ async fn no_ui_scan() {
         "select * from v_governance_finding",
         "select * from v_governance_certificate",
         "select * from v_governance_stream",
+        "select * from v_governance_summary",
+        "select * from v_governance_captured",
+        "select * from v_governance_certificate_history",
+        "select fn_governance_route_worker_health()",
     ] {
         db.client.batch_execute(look).await.expect(look);
     }

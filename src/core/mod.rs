@@ -22,6 +22,7 @@ pub mod mode;
 pub mod pace;
 pub mod payload;
 pub mod pgoutput;
+pub mod probe;
 pub mod repair;
 pub mod retry;
 pub mod row;
