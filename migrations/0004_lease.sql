@@ -69,8 +69,8 @@ $$;
 create function public.gov_lease_stolen(p_worker text)
 returns boolean language sql stable
 as $$
-    select p_worker <> 'gov_handoff_dlq' and pg_has_role(session_user, 'gov_handoff_operator', 'member')
-           and not pg_has_role(session_user, 'gov_handoff_worker', 'member')
+    select p_worker <> 'gov_handoff_dlq' and pg_has_role(session_user, to_regrole('gov_handoff_operator'), 'member')
+           and not pg_has_role(session_user, to_regrole('gov_handoff_worker'), 'member')
 $$;
 
 create function public.gov_lease_resign(p_worker text, p_owner text, p_term bigint)

@@ -239,6 +239,7 @@ impl Session<'_> {
                 if matches!(turn.strategy, Strategy::Frontier { .. }) {
                     // Its reads are not timed, only those that were ended; one that was not ends the row of them.
                     self.shared.note_read(turn.source.name(), Duration::ZERO);
+                    turn.batch.took(Duration::ZERO, self.shared.config.read_timeout);
                 }
                 Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused)
             }
