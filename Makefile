@@ -8,7 +8,7 @@ DEMO_ARGS ?=
 # Arguments of the soak, as in: make soak SOAK_ARGS="--minutes 60"
 SOAK_ARGS ?=
 
-.PHONY: demo test hostile lint bench soak pg clean
+.PHONY: demo test hostile hostile-all lint bench soak pg clean
 
 demo: pg
 	cargo build --release
@@ -19,6 +19,18 @@ test: pg
 
 hostile: pg
 	HOSTILE=1 cargo test --test it hostile -- --nocapture --test-threads 1
+
+# Half an hour and more: ten seeds of a minute in each mode, then one on every other server that is supported. PostgreSQL 15 is
+# not fetched, so only where it is installed.
+hostile-all: pg
+	HOSTILE=1 HOSTILE_PG=16 HOSTILE_SEEDS=x10 HOSTILE_SECONDS=60 HOSTILE_MODES=poll,stream,auto \
+		cargo test --test it hostile -- --nocapture --test-threads 1
+	@set -e; for version in 15 17 18; do \
+		if [ $$version = 15 ] && [ ! -x /usr/lib/postgresql/15/bin/postgres ]; then \
+			echo "PostgreSQL 15 is not installed, left out"; continue; fi; \
+		HOSTILE=1 HOSTILE_PG=$$version HOSTILE_SEEDS=x1 HOSTILE_SECONDS=60 HOSTILE_MODES=poll,stream,auto \
+			cargo test --test it hostile -- --nocapture --test-threads 1; \
+	done
 
 lint:
 	cargo fmt --check

@@ -92,6 +92,9 @@ declare
     v_n bigint;
     v_finding record;
 begin
+    if gov_lease_stolen(p_worker) then
+        raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
+    end if;
     if v_total > 0 then
         perform pg_advisory_xact_lock_shared(6748001, 1);
         select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
@@ -290,6 +293,9 @@ declare
     v_ruleset int;
     v_emitted bigint;
 begin
+    if gov_lease_stolen(p_worker) then
+        raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
+    end if;
     -- An assignment, because PERFORM would start a statement for it.
     v_locked := pg_advisory_xact_lock_shared(6748001, 1);
     select t.active, exists (select from event_pending p where p.id = s_id),

@@ -63,11 +63,24 @@ begin
 end
 $$;
 
+-- An operator replays letters under a lease of its own, by the gates that the daemon uses. Who holds the daemon's lease, and in
+-- which term, anybody may read; so these gates ask who speaks. By the session's user: a gate runs as its owner. A session
+-- that is the worker as well, as a superuser's is, may be either.
+create function public.gov_lease_stolen(p_worker text)
+returns boolean language sql stable
+as $$
+    select p_worker <> 'gov_handoff_dlq' and pg_has_role(session_user, to_regrole('gov_handoff_operator'), 'member')
+           and not pg_has_role(session_user, to_regrole('gov_handoff_worker'), 'member')
+$$;
+
 create function public.gov_lease_resign(p_worker text, p_owner text, p_term bigint)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
+    if gov_lease_stolen(p_worker) then
+        raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
+    end if;
     update queue_heartbeat
        set lease_owner = null, updated_at = clock_timestamp(), last_tick_status = 'resigned'
      where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
@@ -83,6 +96,9 @@ create function public.gov_lease_fence(p_worker text, p_owner text, p_term bigin
 returns void language plpgsql
 as $$
 begin
+    if gov_lease_stolen(p_worker) then
+        raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
+    end if;
     update queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
      where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;

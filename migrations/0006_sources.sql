@@ -99,7 +99,15 @@ begin
                                     upper(r.part) - case when upper_inc(r.part) then 0 else 1 end as hi) i
          where i.lo <= i.hi;
     end if;
-    return case when v_old is null then 'added' else 'changed' end;
+    if v_old is null then
+        -- What was captured of producers that it did not trust still waits for its promotion, which asks the findings.
+        perform gov_finding_raise('untrusted_source', i.coalesce_key, i.severity, i.detail)
+           from system_issues i
+          where i.issue_kind = 'untrusted_source' and i.detail ->> 'source' = p_source
+            and i.resolution = 'the source is no longer registered';
+        return 'added';
+    end if;
+    return 'changed';
 end
 $$;
 
@@ -112,7 +120,11 @@ begin
     delete from gov_worker_frontier where worker_name = p_worker and source_name = p_source;
     delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
     delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform gov_finding_orphans();
+    return true;
 end
 $$;
 

@@ -1,3 +1,5 @@
+drop view public.v_governance_candidate;
+drop view public.v_governance_group;
 drop view public.v_governance_worker;
 drop view public.v_governance_dead_letter_open;
 drop view public.v_governance_source;

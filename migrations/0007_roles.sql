@@ -74,6 +74,17 @@ select h.executor_name as worker_name, h.lease_owner, (h.metadata ->> 'term')::b
   from public.queue_heartbeat h
  where h.executor_name like 'gov\_%';
 
+-- What is dirty, by group and by object, for onlookers: they read views and no table.
+create view public.v_governance_group as
+select group_key, dims, dirty, dirty_reason, dirtied_at, generation, changes, last_occurred_at, scanned_at, stale_after,
+       created_at
+  from public.gov_candidate_group;
+
+create view public.v_governance_candidate as
+select candidate_key, ruleset_version, object_type, group_key, dirty, dirty_reason, dirtied_at, generation, last_occurred_at,
+       input_quality_state, candidate_verdict, scanned_at, stale_after, created_at
+  from public.gov_candidate_state;
+
 do $$
 declare
     f record;
@@ -106,8 +117,8 @@ grant select on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stre
     public.event_type_registry, public.queue_heartbeat, public.dot_config to gov_handoff_worker, gov_handoff_operator;
 grant select on public.event_pending, public.event_outbox, public.iu_route_dead_letter, public.system_issues,
     public.gov_candidate_group, public.gov_candidate_state to gov_handoff_operator, gov_handoff_worker;
-grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker
+grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker,
+    public.v_governance_group, public.v_governance_candidate
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
-grant select on public.gov_candidate_group, public.gov_candidate_state, public.system_issues to gov_handoff_observer;
 -- `doctor` compares the steps that are in force with those of its own build.
 grant select on public.gov_schema_version to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

@@ -15,6 +15,17 @@ create table public.gov_retired_signal (
     retired_at timestamptz not null default now()
 );
 
+-- The history of certificates, for whoever looks on: the latest thousand of each source. As events they may be kept for
+-- longer, but among millions of signals nothing finds them.
+create table public.gov_certificate_log (
+    source_name text        not null,
+    taken_at    timestamptz not null,
+    worker_name text        not null,
+    certificate jsonb       not null,
+    primary key (source_name, taken_at)
+);
+create index gov_certificate_log_taken on public.gov_certificate_log (taken_at);
+
 -- The latest certificate stands in the cursor's summary. History is an event, and an audit row of ours beside it.
 --
 -- In the order of locks that applying a batch has: types, lease, cursor. (The server runs the parts of a WITH that nothing
@@ -48,6 +59,16 @@ begin
          where r.value::bigint > 0
          order by r.key
         on conflict (worker_name, source_name, reason) do update set repaired = t.repaired + excluded.repaired;
+        insert into gov_certificate_log (source_name, taken_at, worker_name, certificate)
+        values (p_source, coalesce((p_certificate ->> 'taken_at')::timestamptz, clock_timestamp()), p_cursor_worker,
+                p_certificate)
+        on conflict (source_name, taken_at) do update
+            set worker_name = excluded.worker_name, certificate = excluded.certificate;
+        delete from gov_certificate_log g
+         where g.source_name = p_source
+           and g.taken_at < (select min(k.taken_at) from (select taken_at from gov_certificate_log
+                                                           where source_name = p_source
+                                                           order by taken_at desc limit 1000) k);
         select active into v_active from event_type_registry
          where event_domain = 'governance' and event_type = 'governance.handoff.certified';
         if v_active then
@@ -138,6 +159,8 @@ as $$
 declare
     v_n bigint;
 begin
+    -- The same history; few enough to go at once, and counted where they were announced.
+    delete from gov_certificate_log where taken_at < p_before;
     delete from event_outbox e
      using (select o.id from event_outbox o
              where o.event_domain in ('governance', 'system') and o.event_stream in ('health', 'alert')
@@ -159,12 +182,14 @@ begin
         'public.gov_notices_retire(timestamptz,int)'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
-        execute format('grant execute on function %s to gov_handoff_operator', f);
     end loop;
 end
 $$;
+grant execute on function public.gov_outbox_retire(text, timestamptz, int), public.gov_notices_retire(timestamptz, int)
+    to gov_handoff_operator;
 grant execute on function public.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean),
     public.gov_audit_checkpoint(text, text, bigint, text, text, jsonb) to gov_handoff_worker;
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
+grant select, insert, update, delete on public.gov_certificate_log to gov_handoff_owner;
 grant select on public.gov_retired_range, public.gov_retired_signal to gov_handoff_worker, gov_handoff_operator;

@@ -5,7 +5,8 @@ drop view public.v_governance_summary;
 drop view public.v_governance_finding;
 drop index public.gov_candidate_group_dirty;
 drop trigger gov_watermark_monotone on public.gov_worker_cursor;
-drop function public.fn_governance_route_worker_health, public.fn_governance_watch, public.gov_heartbeat_emit,
+drop function public.fn_governance_route_worker_health, public.gov_captured, public.gov_dirty_groups, public.fn_governance_watch,
+    public.gov_finding_orphans, public.gov_watch_cadence, public.gov_config_interval, public.gov_heartbeat_emit,
     public.gov_watermark_hold;
 delete from public.event_type_registry r
  where (r.event_domain = 'governance' and r.event_type like 'governance.finding.%'

@@ -12,7 +12,8 @@ select t.domain, t.type, 'alert', false
                    'cursor_silent_gap', 'cursor_lease_conflict', 'cursor_watermark_regression', 'group_invalidation_storm',
                    'slot_budget_exceeded', 'slot_lost', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
                    'source_not_conserved', 'source_not_append_only', 'audit_row_refused', 'handoff_dlq_overflow',
-                   'queue.nvsz_violation', 'config_invalid']) as kind
+                   'queue.nvsz_violation', 'config_invalid', 'stream_unknown_relation', 'stream_column_mismatch',
+                   'stream_malformed_row']) as kind
         union all values ('system', 'queue_worker_silent')) as t (domain, type)
  where not exists (select from public.event_type_registry r where r.event_domain = t.domain and r.event_type = t.type);
 
@@ -98,6 +99,80 @@ select t.key, t.value
   from (values ('governance.watch.planned_stop', '5 minutes')) as t (key, value)
  where not exists (select from public.dot_config c where c.key = t.key);
 
+-- An interval longer than none, as an operator writes it. What is none leaves a finding, and nothing: whoever asked has a
+-- default, and one bad value must not end the watch over everybody else.
+create function public.gov_config_interval(p_key text, p_text text)
+returns interval language plpgsql
+as $$
+declare
+    v_interval interval;
+begin
+    begin
+        v_interval := btrim(p_text)::interval;
+    exception when others then
+        v_interval := null;
+    end;
+    if p_text is null or v_interval > interval '0' then
+        perform gov_finding_resolve('config_invalid:' || p_key, 'the value can be used');
+        return v_interval;
+    end if;
+    perform gov_finding_raise('config_invalid', 'config_invalid:' || p_key, 'warning',
+        jsonb_build_object('key', p_key, 'expected', 'an interval such as 30 seconds, or no such key to have the default'), true);
+    return null;
+end
+$$;
+
+-- The cadence of one worker; null: it is not watched. What a worker declares is its own word, and may be anything: a foreign
+-- executor that writes no number there is a finding of its own, and the others are watched all the same.
+create function public.gov_watch_cadence(p_executor text, p_metadata jsonb)
+returns interval language plpgsql
+as $$
+declare
+    v_key text := 'governance.watch.cadence.' || p_executor;
+    v_set text := (select c.value from dot_config c where c.key = v_key);
+    v_said text := p_metadata ->> 'cadence_ms';
+    v_cadence interval;
+begin
+    if btrim(v_set) = 'off' then
+        return null;
+    end if;
+    v_cadence := gov_config_interval(v_key, v_set);
+    if v_cadence is not null or v_said is null then
+        return v_cadence;
+    end if;
+    if v_said ~ '^[0-9]{1,12}([.][0-9]+)?$' then
+        perform gov_finding_resolve('config_invalid:queue_heartbeat:' || p_executor, 'the value can be used');
+        return v_said::float8 * interval '1 millisecond';
+    end if;
+    perform gov_finding_raise('config_invalid', 'config_invalid:queue_heartbeat:' || p_executor, 'warning',
+        jsonb_build_object('executor', p_executor, 'key', 'metadata.cadence_ms', 'expected', 'milliseconds'), true);
+    return null;
+end
+$$;
+
+-- Findings about a source end with it. Not those about its dead letters, which stay: an operator decides about them.
+create function public.gov_finding_orphans()
+returns void language plpgsql
+as $$
+declare
+    f record;
+begin
+    for f in
+        select i.coalesce_key as key
+          from system_issues i
+         where i.issue_kind in ('cursor_lag', 'cursor_watermark_regression', 'source_unreadable', 'source_not_conserved',
+                                'handoff_missed', 'handoff_throttled', 'untrusted_source', 'audit_row_refused')
+           and i.resolved_at is null and i.detail ? 'source'
+           -- An audit's own progress has a row of that name too, and no definition.
+           and not exists (select from gov_worker_cursor c
+                            where c.source_name = i.detail ->> 'source' and c.metadata ? 'id'
+                              and c.worker_name = coalesce(i.detail ->> 'worker', c.worker_name))
+    loop
+        perform gov_finding_resolve(f.key, 'the source is no longer registered');
+    end loop;
+end
+$$;
+
 -- Who is silent. For any scheduler, for standbys, for `gov-handoff watch`; p_now is for tests and for looking back.
 --
 -- A worker's cadence is what dot_config says (`governance.watch.cadence.<executor>`, an interval, or `off`), else what the
@@ -115,8 +190,8 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_grace interval := coalesce((select c.value::interval from dot_config c where c.key = 'governance.watch.planned_stop'),
-                                 interval '5 minutes');
+    v_grace interval := coalesce(gov_config_interval('governance.watch.planned_stop',
+        (select c.value from dot_config c where c.key = 'governance.watch.planned_stop')), interval '5 minutes');
     v_detail jsonb;
     v_gap text;
     w record;
@@ -130,9 +205,7 @@ begin
                exists (select from gov_worker_cursor c where c.worker_name = h.executor_name and c.metadata ? 'id') as captures,
                h.metadata ->> 'mode' as mode, h.metadata ->> 'slot' as slot
           from queue_heartbeat h
-          left join dot_config c on c.key = 'governance.watch.cadence.' || h.executor_name
-         cross join lateral (select case when c.value = 'off' then null when c.value is not null then c.value::interval
-                 else (h.metadata ->> 'cadence_ms')::bigint * interval '1 millisecond' end as cadence) k
+         cross join lateral (select gov_watch_cadence(h.executor_name, h.metadata) as cadence) k
          where k.cadence > interval '0'
          order by h.executor_name
     loop
@@ -172,7 +245,8 @@ begin
         return next;
     end loop;
 
-    -- What has ended without anybody saying so: a rival that is gone, a watermark that moved on, a source that is no more.
+    -- What has ended without anybody saying so: a source that is no more, a rival that is gone, a watermark that moved on.
+    perform gov_finding_orphans();
     for f in
         select i.coalesce_key as key, 'nobody else has asked for the lease since' as why
           from system_issues i
@@ -186,19 +260,42 @@ begin
          where i.issue_kind = 'cursor_watermark_regression' and i.resolved_at is null
            and gov_watermark_ahead(c.last_watermark_ts, c.last_watermark_id, (i.detail ->> 'held_at')::timestamptz,
                                    i.detail ->> 'held_id', c.metadata)
-        union all
-        select i.coalesce_key, 'the source is no longer registered'
-          from system_issues i
-         where i.issue_kind in ('cursor_lag', 'cursor_watermark_regression') and i.resolved_at is null
-           and not exists (select from gov_worker_cursor c
-                            where c.worker_name = i.detail ->> 'worker' and c.source_name = i.detail ->> 'source')
     loop
         perform gov_finding_resolve(f.key, f.why);
     end loop;
 end
 $$;
 
--- The healthcheck that every worker domain owes its observers, in the agreed shape.
+-- What waits, by type. Types ship inactive, so millions may wait, and somebody looks every few seconds: each type is counted to
+-- ten thousand and no further, and the types themselves are found by leaping along the index of what is open. A session of
+-- a dashboard's would scan the table for it while it is small, and go on doing so when it is not.
+create function public.gov_captured()
+returns table (event_type text, waiting bigint, more boolean) language sql stable security definer
+set search_path = pg_catalog, public, pg_temp
+set enable_seqscan = off
+as $$
+    with recursive hint (event_type) as (
+        (select p.event_type_hint from event_pending p
+          where p.processed_at is null and p.event_type_hint is not null
+          order by p.event_type_hint limit 1)
+        union all
+        select (select p.event_type_hint from event_pending p
+                 where p.processed_at is null and p.event_type_hint > h.event_type
+                 order by p.event_type_hint limit 1)
+          from hint h where h.event_type is not null
+    )
+    select h.event_type, n.waiting, n.waiting >= 10000
+      from hint h
+     cross join lateral (select count(*) as waiting
+                           from (select from event_pending p
+                                  where p.processed_at is null and p.event_type_hint = h.event_type
+                                    and p.event_domain = 'governance'
+                                  limit 10000) few) n
+     where h.event_type is not null and n.waiting > 0
+$$;
+
+-- The healthcheck that every worker domain owes its observers, in the agreed shape. Counts go to ten thousand, of each type
+-- that waits and of dead letters: a check that is asked every few seconds may not cost what there is to count.
 create function public.fn_governance_route_worker_health(p_worker text default 'gov_handoff_intake')
 returns jsonb language sql stable security definer
 set search_path = pg_catalog, public, pg_temp
@@ -207,10 +304,10 @@ as $$
                'worker_name', p_worker,
                'last_run_at', r.last_run_at,
                'ageSeconds', extract(epoch from clock_timestamp() - r.last_run_at)::bigint,
-               'backlog_count', (select count(*) from event_pending p
-                                  where p.event_domain = 'governance' and p.processed_at is null),
-               'dead_letter_open', (select count(*) from iu_route_dead_letter d
-                                     where d.event_domain = 'governance' and d.worker_name = p_worker and d.resolved_at is null),
+               'backlog_count', (select coalesce(sum(w.waiting), 0)::bigint from gov_captured() w),
+               'dead_letter_open', (select count(*) from (select from iu_route_dead_letter d
+                                     where d.event_domain = 'governance' and d.worker_name = p_worker and d.resolved_at is null
+                                     limit 10000) few),
                'lease_active', coalesce(h.lease_owner is not null and h.last_tick_at > clock_timestamp()
                                    - coalesce((h.metadata ->> 'ttl_ms')::bigint, 15000) * interval '1 millisecond', false),
                'lease_age_seconds', extract(epoch from clock_timestamp() - h.last_tick_at)::bigint)
@@ -225,33 +322,37 @@ $$;
 -- Counting the dirty groups must not read all of them. The flag hardly changes, so updates of a dirty group stay as cheap.
 create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
 
+create function public.gov_dirty_groups()
+returns bigint language sql stable security definer
+set search_path = pg_catalog, public, pg_temp
+set enable_seqscan = off
+as $$ select count(*) from gov_candidate_group where dirty $$;
+
 create view public.v_governance_finding as
 select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count, first_seen_at, last_seen_at, resolved_at,
        resolution
   from public.system_issues
  where source_system = 'gov-handoff';
 
+-- `waiting` and `retrying` are counted as gov_captured counts; `more` says that there may be more.
 create view public.v_governance_summary as
-select (select count(*) from public.event_pending where event_domain = 'governance' and processed_at is null
-           and event_type_hint is distinct from 'governance.handoff.retry') as waiting,
-       (select count(*) from public.v_governance_retry) as retrying,
-       (select count(*) from public.v_governance_dead_letter_open) as dead_letters,
-       (select count(*) from public.gov_candidate_group where dirty) as dirty_groups,
-       (select count(*) from public.v_governance_finding where resolved_at is null) as open_findings;
+select w.waiting, w.retrying, w.more,
+       (select count(*) from (select from public.v_governance_dead_letter_open limit 10000) few) as dead_letters,
+       public.gov_dirty_groups() as dirty_groups,
+       (select count(*) from public.v_governance_finding where resolved_at is null) as open_findings
+  from (select coalesce(sum(c.waiting) filter (where c.event_type <> 'governance.handoff.retry'), 0)::bigint as waiting,
+               coalesce(sum(c.waiting) filter (where c.event_type = 'governance.handoff.retry'), 0)::bigint as retrying,
+               coalesce(bool_or(c.more), false) as more
+          from public.gov_captured() c) w;
 
 create view public.v_governance_certificate as
 select worker_name, source_name, last_run_summary -> 'certificate' as certificate
   from public.gov_worker_cursor
  where last_run_summary ? 'certificate';
 
+-- From a log of our own: the outbox, where they are events, has no index that finds them.
 create view public.v_governance_certificate_history as
-select o.safe_payload as certificate
-  from public.event_outbox o
- where o.event_domain = 'governance' and o.event_type = 'governance.handoff.certified'
-union all
-select p.capture_payload
-  from public.event_pending p
- where p.event_domain = 'governance' and p.event_type_hint = 'governance.handoff.certified' and p.processed_at is null;
+select worker_name, source_name, taken_at, certificate from public.gov_certificate_log;
 
 create view public.v_governance_stream as
 select slot_name, system_identifier, timeline, durable_lsn, updated_at from public.gov_stream_position;
@@ -262,7 +363,9 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['public.gov_watermark_hold()', 'public.gov_heartbeat_emit(text,text,bigint)',
+    foreach f in array array['public.gov_config_interval(text,text)', 'public.gov_watch_cadence(text,jsonb)',
+        'public.gov_finding_orphans()', 'public.gov_captured()', 'public.gov_dirty_groups()', 'public.gov_watermark_hold()',
+        'public.gov_heartbeat_emit(text,text,bigint)',
         'public.fn_governance_watch(timestamptz)', 'public.fn_governance_route_worker_health(text)']::regprocedure[] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
@@ -271,7 +374,7 @@ end
 $$;
 grant execute on function public.gov_heartbeat_emit(text, text, bigint) to gov_handoff_worker;
 grant execute on function public.fn_governance_watch(timestamptz) to gov_handoff_worker, gov_handoff_operator;
-grant execute on function public.fn_governance_route_worker_health(text)
+grant execute on function public.fn_governance_route_worker_health(text), public.gov_captured(), public.gov_dirty_groups()
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 grant select on public.v_governance_finding, public.v_governance_summary, public.v_governance_certificate,
     public.v_governance_certificate_history, public.v_governance_stream

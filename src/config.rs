@@ -1,9 +1,10 @@
-//! Settings: flags over environment over file, validated into one [`Config`]. The only reader of the environment.
+//! Settings: flags over environment over file over the command's own defaults, validated into one [`Config`]. The only
+//! reader of the environment.
 
 mod target;
 mod words;
 
-pub use target::{Target, Tls};
+pub use target::{Given, Target, Tls};
 pub use words::{intent_name, parse_intent, parse_span};
 
 use crate::core::mode::Intent;
@@ -11,6 +12,7 @@ use crate::core::pace::Limits;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -98,9 +100,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the environment and the file, and lets `flags` win over both.
-    pub fn load(flags: Layer, file: Option<&Path>) -> Result<Self> {
-        let env: HashMap<String, String> = std::env::vars().collect();
+    /// Reads the environment and the file, and lets `flags` win over both; `defaults` is what a command that says nothing
+    /// about it wants otherwise than the daemon does.
+    pub fn load(flags: Layer, file: Option<&Path>, defaults: Layer) -> Result<Self> {
+        let env = readable(std::env::vars_os())?;
         let named = file.map(Path::to_owned).or_else(|| env.get("GOV_HANDOFF_CONFIG").map(PathBuf::from));
         let (from_file, file) = match named {
             Some(path) => (read_file(&path)?, Some(path)),
@@ -109,17 +112,23 @@ impl Config {
             }
             None => (Layer::default(), None),
         };
-        let mut config = Self::merge(flags.over(Layer::from_env(&env)?).over(from_file), &env)?;
+        let above = flags.over(Layer::from_env(&env)?);
+        let mut config = Self::merge(above, from_file.over(defaults), &env)?;
         config.file = file;
         Ok(config)
     }
 
-    fn merge(layer: Layer, env: &HashMap<String, String>) -> Result<Self> {
+    /// `above` are flags and environment, `file` is what lies below the `PG*` variables too.
+    fn merge(above: Layer, file: Layer, env: &HashMap<String, String>) -> Result<Self> {
+        let given = |url: &Option<String>, below| if url.is_some() { Given::Above } else { below };
+        let database = given(&above.database_url, Given::InFile);
+        let role = given(&above.replication_url, Given::InFileForRole);
+        let layer = above.over(file);
         // What was asked for is checked before what it needs: a typing error is not answered with a missing URL.
         let intent = parse_intent(layer.mode.as_deref().unwrap_or("auto"))?;
-        let target = Target::parse(layer.database_url.as_deref(), env)?;
+        let target = Target::parse(layer.database_url.as_deref(), database, env)?;
         let replication = match &layer.replication_url {
-            Some(url) => Target::parse(Some(url), env).map_err(|e| e.context("replication_url"))?,
+            Some(url) => Target::parse(Some(url), role, env).map_err(|e| e.context("replication_url"))?,
             None => target.clone(),
         };
         let span = |name: &str, text: &Option<String>, default: &str| {
@@ -297,11 +306,45 @@ impl Layer {
     }
 }
 
+/// The variables that can be read as text. Of the others, which are somebody else's as a rule, only one that we would have
+/// to read is refused: to pass over it in silence would be to run with another setting than was given.
+fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<HashMap<String, String>> {
+    const READ: [&str; 8] = [
+        "DATABASE_URL",
+        "PGHOST",
+        "PGPORT",
+        "PGUSER",
+        "PGPASSWORD",
+        "PGDATABASE",
+        "PGSSLMODE",
+        "PGSSLROOTCERT",
+    ];
+    let mut env = HashMap::new();
+    for (name, value) in vars {
+        let Ok(name) = name.into_string() else { continue };
+        match value.into_string() {
+            Ok(value) => drop(env.insert(name, value)),
+            Err(_) if READ.contains(&name.as_str()) || name.starts_with("GOV_HANDOFF_") => {
+                return Err(Error::config(format!("{name} is no UTF-8 text; set it anew or unset it")));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(env)
+}
+
 /// Where a test wants this process killed; debug builds only.
 #[cfg(debug_assertions)]
 #[must_use]
 pub fn failpoint() -> Option<String> {
     std::env::var("GOV_HANDOFF_FAILPOINT").ok()
+}
+
+/// How long a silent stream is believed in, where a test wants to know sooner; debug builds only.
+#[cfg(debug_assertions)]
+#[must_use]
+pub fn stalled_after() -> Option<Duration> {
+    std::env::var("GOV_HANDOFF_STALLED_AFTER").ok().and_then(|text| parse_span(&text).ok())
 }
 
 fn read_file(path: &Path) -> Result<Layer> {
@@ -323,5 +366,21 @@ mod tests {
         let layer = |mode: &str| Layer { mode: Some(mode.to_owned()), ..Layer::default() };
         let merged = layer("poll").over(layer("stream")).over(layer("auto"));
         assert_eq!(merged.mode.as_deref(), Some("poll"));
+    }
+
+    #[test]
+    fn a_variable_that_is_no_text_is_refused_only_if_it_is_ours() {
+        use std::os::unix::ffi::OsStringExt;
+        let vars = |name: &str| {
+            let odd = OsString::from_vec(vec![b'x', 0xff]);
+            readable(
+                [(OsString::from(name), odd.clone()), (odd, "y".into()), ("LANG".into(), "C".into())]
+                    .into_iter(),
+            )
+        };
+        assert_eq!(vars("LS_COLORS").unwrap(), HashMap::from([("LANG".to_owned(), "C".to_owned())]));
+        for ours in ["DATABASE_URL", "PGHOST", "GOV_HANDOFF_MODE"] {
+            assert!(vars(ours).unwrap_err().to_string().contains(ours));
+        }
     }
 }

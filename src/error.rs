@@ -24,6 +24,8 @@ pub enum Kind {
     Catalogue,
     /// The server could not do it now: deadlock, timeout, shutdown, out of something.
     Transient,
+    /// A read of a source took longer than it may, and was ended.
+    SlowRead,
     /// The data itself is refused: a poison row.
     Data,
     /// Another instance has the lease.
@@ -53,7 +55,7 @@ impl Kind {
     #[must_use]
     pub fn policy(self) -> Policy {
         match self {
-            Self::Connection | Self::Transient | Self::RangesChanged => Policy::Retry,
+            Self::Connection | Self::Transient | Self::SlowRead | Self::RangesChanged => Policy::Retry,
             Self::Data => Policy::SetAside,
             Self::LeaseLost => Policy::StandBy,
             Self::Config
@@ -103,6 +105,16 @@ impl Error {
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.kind.policy()
+    }
+
+    /// Of a statement that reads a source: the server ended it for its time, or somebody did by hand. The same state from
+    /// another statement says nothing about the source.
+    #[must_use]
+    pub fn of_a_read(mut self) -> Self {
+        if self.code.as_deref() == Some("57014") {
+            self.kind = Kind::SlowRead;
+        }
+        self
     }
 
     /// Whether it is about the row, and not about the server or us: refused by the database, or by a gate on purpose.

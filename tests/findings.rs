@@ -53,7 +53,7 @@ async fn status_says(db: &TestDb, word: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn lag_is_a_warning_then_high_and_passes() {
     let db = migrated().await;
-    let _daemon = Daemon::running(&db, "poll", &QUICK).await;
+    let daemon = Daemon::running(&db, "poll", &QUICK).await;
     sql(&db.client, BIRTHS).await;
     all_handed_off(&db).await;
     assert_eq!(
@@ -69,7 +69,13 @@ async fn lag_is_a_warning_then_high_and_passes() {
     open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "high").await;
     let lag = "select (metadata ->> 'lag_ms')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
     assert!(number(&db.client, lag).await >= 1_000);
+    // The gate was waited for, and the server ended that: a smaller batch, which is said, and no slow read.
+    let smaller = "handoff_throttled:gov_handoff_intake:birth_registry";
+    open(&db, smaller, "warning").await;
+    assert!(daemon.log().contains("a write was ended"), "{}", daemon.log());
+    assert!(!daemon.log().contains("read exceeded"), "{}", daemon.log());
     sql(&held, "rollback").await;
+    resolved(&db, smaller).await;
     resolved(&db, "cursor_lag:gov_handoff_intake:birth_registry").await;
     resolved(&db, "handoff_lag:gov_handoff_intake").await;
     all_handed_off(&db).await;
@@ -297,10 +303,11 @@ async fn reads_that_take_long_slow_us_down() {
             ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h"),
             ("GOV_HANDOFF_READ_TIMEOUT", "600ms"),
             ("GOV_HANDOFF_LAG_LIMIT", "1m"),
+            ("GOV_HANDOFF_POLL_INTERVAL", "50ms"),
         ],
     ]
     .concat();
-    let _daemon = Daemon::running(&db, "poll", &environment).await;
+    let daemon = Daemon::running(&db, "poll", &environment).await;
     until(&db.client, "select exists (select from gov_worker_frontier where source_name = 'birth_registry')")
         .await;
     // A lock on the table is the easiest way to make reads of it long, one after the other.
@@ -309,7 +316,34 @@ async fn reads_that_take_long_slow_us_down() {
         .await;
     open(&db, "handoff_throttled:gov_handoff_intake", "warning").await;
     status_says(&db, "a read took").await;
+    assert!(daemon.log().contains("read exceeded its time"), "{}", daemon.log());
     resolved(&db, "handoff_throttled:gov_handoff_intake").await;
+    // The batch was halved each time, which was said as well; quick reads let it grow to what it was.
+    let smaller = "handoff_throttled:gov_handoff_intake:birth_registry";
+    resolved(&db, smaller).await;
+    let told = format!("select detail ->> 'of' from system_issues where coalesce_key = '{smaller}'");
+    assert_eq!(text(&db.client, &told).await, "5000");
+}
+
+/// The others keep their turns: they are not certified each time somebody looks whether the broken one was mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_cannot_be_read_leaves_the_others_alone_and_is_found_again() {
+    let db = migrated().await;
+    sql(&db.client, "alter table birth_registry rename to births_away").await;
+    let looked_at_often = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "200ms")];
+    let _daemon = Daemon::running(&db, "poll", &looked_at_often).await;
+    let key = "source_unreadable:birth_registry";
+    open(&db, key, "high").await;
+    assert_eq!(cli(&db.url, &["findings"]).await.code, 1);
+    let looks = format!("select occurrence_count >= 5 from system_issues where coalesce_key = '{key}'");
+    until(&db.client, &looks).await;
+    let certified = "select count(*) from registry_changelog where action = 'certified' and entity_code = 'pivot_definitions'";
+    assert_eq!(number(&db.client, certified).await, 1);
+    sql(&db.client, "alter table births_away rename to birth_registry").await;
+    sql(&db.client, BIRTHS).await;
+    resolved(&db, key).await;
+    all_handed_off(&db).await;
+    assert_eq!(number(&db.client, certified).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -337,4 +371,52 @@ async fn outside_the_off_peak_windows_nothing_is_certified_and_everything_is_han
     let _always = Daemon::running(&db, "poll", &QUICK).await;
     resolved(&db, "handoff_deferred:gov_handoff_intake").await;
     until(&db.client, &format!("select ({certified}) > ''")).await;
+}
+
+/// As each is raised; what is said of another source, or of its dead letters, stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_about_a_source_ends_when_it_is_removed() {
+    let db = migrated().await;
+    sql(&db.client, "insert into pivot_definitions (pivot_code) values ('p')").await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    // Leaves a row of the audit's own under the source's name.
+    done(&db.url, &["audit", "--full"]).await;
+    let ending = [
+        "source_unreadable:pivot_definitions",
+        "source_not_conserved:pivot_definitions",
+        "handoff_missed:pivot_definitions",
+        "untrusted_source:pivot_definitions:somebody",
+        "audit_row_refused:pivot_definitions",
+        "cursor_lag:gov_handoff_intake:pivot_definitions",
+        "cursor_watermark_regression:gov_handoff_intake:pivot_definitions",
+        "handoff_throttled:gov_handoff_intake:pivot_definitions",
+    ];
+    let staying = [
+        "handoff_dlq:pivot_definitions",
+        "handoff_throttled:gov_handoff_intake",
+        "source_unreadable:birth_registry",
+    ];
+    for key in ending.iter().chain(&staying) {
+        let mut detail = serde_json::Map::new();
+        for source in ["pivot_definitions", "birth_registry"].into_iter().filter(|s| key.contains(s)) {
+            detail.insert("source".to_owned(), source.into());
+        }
+        if key.contains("gov_handoff_intake") {
+            detail.insert("worker".to_owned(), "gov_handoff_intake".into());
+        }
+        let (kind, detail) = (key.split(':').next().unwrap(), serde_json::Value::Object(detail));
+        sql(&db.client, &format!("select gov_finding_raise('{kind}', '{key}', 'high', '{detail}')")).await;
+    }
+    sql(&db.client, "select fn_governance_watch()").await;
+    let open = "select count(*) from system_issues where severity = 'high' and resolved_at is null";
+    let all = i64::try_from(ending.len() + staying.len()).unwrap();
+    // The watermark is where it should be, which ends that finding whatever becomes of the source.
+    assert!(number(&db.client, open).await >= all - 1);
+    done(&db.url, &["sources", "remove", "pivot_definitions"]).await;
+    for key in ending {
+        resolved(&db, key).await;
+    }
+    for key in staying {
+        self::open(&db, key, "high").await;
+    }
 }

@@ -283,6 +283,12 @@ async fn contents_in_an_address_column_are_refused_at_any_depth_and_never_enqueu
             assert_eq!(registry.number(&told).await, 0, "{mode}: {table}");
         }
         assert!(!daemon.log().contains("canary-8d1"), "{mode}");
+        // As long as a letter of it is open, and no longer.
+        let discard = ["dlq", "discard", "--source", "carriers", "--reason", "a producer's mistake"];
+        done(&registry.url, &[&discard[..], &["--code", "queue.payload_violation"]].concat()).await;
+        assert!(registry.text(issues).await.is_some(), "vectors are still open");
+        done(&registry.url, &[&discard[..], &["--all"]].concat()).await;
+        assert_eq!(registry.text(issues).await, None, "{mode}");
         drop(daemon);
         registry.drop_slots().await;
     }

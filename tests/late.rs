@@ -166,3 +166,14 @@ async fn holes_beyond_those_kept_are_left_to_the_frontier_which_finds_ids_in_the
     until("rows are missed", async || registry.number(uneven).await == 1).await;
     drop(daemon);
 }
+
+#[tokio::test]
+async fn no_commit_of_the_keyset_lane_carries_more_rows_than_the_configuration_allows() {
+    let registry = Registry::new().await;
+    registry.births("many", 110).await;
+    let _daemon = registry.daemon("poll", &[("GOV_HANDOFF_BATCH_ROWS", "20")]);
+    registry.until_all_handed_off().await;
+    let most = "select max(n) from (select count(*) as n from event_outbox where event_subject_table = 'birth_registry' \
+                  and event_type = 'governance.handoff.object_born' group by xmin::text) c";
+    assert_eq!(registry.number(most).await, 20);
+}

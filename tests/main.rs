@@ -48,6 +48,9 @@ mod lone;
 // Wrong input and missing means: one line that says what to do, the right exit code, nothing written.
 mod refusals;
 
+// Settings and help: who wins over whom, and an example for every command.
+mod settings;
+
 // What the stream did not expect: a finding each, and nothing acknowledged away.
 mod surprises;
 

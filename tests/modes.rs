@@ -5,8 +5,10 @@ use std::time::Duration;
 use gov_handoff::embedded::{ClusterOptions, StopMode};
 use tokio_postgres::Client;
 
+use crate::hostile::proxy::Proxy;
 use crate::support::{
-    Daemon, TestDb, blocking, cli, connect, done, migrated, number, options, private_cluster, text, until,
+    Daemon, TestDb, blocking, cli, cluster, connect, done, migrated, number, options, private_cluster, text,
+    until,
 };
 
 const QUICK: [(&str, &str); 4] = [
@@ -322,4 +324,39 @@ async fn the_slot_gives_itself_up_before_its_budget_is_spent() {
     birth(&client).await;
     all_handed_off(&client).await;
     resolved(&client, "slot_budget_exceeded:gov_handoff_budget").await;
+}
+
+/// A server that decodes log in which nothing is for us sends keepalives and nothing else; one that is gone, or hangs, or is
+/// behind a network that lost it, sends nothing at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_says_it_lives_is_believed_and_a_silent_one_is_given_up() {
+    let db = migrated().await;
+    let proxy = Proxy::start(cluster().port()).await;
+    let through = db.url.replace(&format!(":{}/", cluster().port()), &format!(":{}/", proxy.port));
+    let settings = [
+        &QUICK[..],
+        &[("GOV_HANDOFF_REPLICATION_URL", through.as_str()), ("GOV_HANDOFF_STALLED_AFTER", "2s")],
+    ]
+    .concat();
+    let daemon = Daemon::running(&db, "auto", &settings).await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+    proxy.murmur();
+    birth(&db.client).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!daemon.log().contains("stalled"), "{}", daemon.log());
+    let mode = "select metadata ->> 'mode' from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    assert_eq!(text(&db.client, mode).await, "stream");
+    proxy.swallow();
+    let key = format!("handoff_fallback:{}", db.slot());
+    found(&db.client, &key).await;
+    let reason = format!("select detail ->> 'reason' from system_issues where coalesce_key = '{key}'");
+    let reason = text(&db.client, &reason).await;
+    assert!(reason.contains("the stream stalled"), "{reason}");
+    birth(&db.client).await;
+    // A new connection is not swallowed, so it comes back by itself.
+    resolved(&db.client, &key).await;
+    daemon.captures(&db.url, "stream").await;
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
 }

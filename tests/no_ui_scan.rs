@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{TestDb, cli, done, migrated, number, until};
+use crate::support::{TestDb, cli, done, migrated, number, text, until};
 
 /// How often each table was touched: scans, rows read by scans, scans by index, rows fetched by index.
 async fn touched(db: &TestDb) -> BTreeMap<String, [i64; 4]> {
@@ -40,6 +40,7 @@ async fn no_ui_scan() {
         &["findings", "--all", "--json"],
         &["watch", "--once"],
         &["sources", "list"],
+        &["certificates"],
     ] {
         let ran = cli(&db.url, look).await;
         assert!(ran.code < 2, "{look:?}: {}", ran.err);
@@ -53,6 +54,10 @@ async fn no_ui_scan() {
         "select * from v_governance_finding",
         "select * from v_governance_certificate",
         "select * from v_governance_stream",
+        "select * from v_governance_summary",
+        "select * from v_governance_captured",
+        "select * from v_governance_certificate_history",
+        "select fn_governance_route_worker_health()",
     ] {
         db.client.batch_execute(look).await.expect(look);
     }
@@ -72,4 +77,30 @@ async fn no_ui_scan() {
         let ([scans, read, ..], [scans_before, read_before, ..]) = (after[table], before[table]);
         assert_eq!((scans, read), (scans_before, read_before), "{table} was scanned");
     }
+}
+
+/// The outbox may keep certificates for as long as an operator wants; onlookers have the latest thousand of each source.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_certificates_is_bounded_by_source() {
+    let db = migrated().await;
+    let put = "do $$
+        begin
+            perform gov_lease_claim('gov_handoff_intake', 'me', '1 hour');
+            for i in 1..1003 loop
+                perform gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'birth_registry',
+                    jsonb_build_object('source', 'birth_registry', 'taken_at', timestamptz '2026-01-01' + i * interval '1 s'), true);
+            end loop;
+            perform gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'pivot_definitions',
+                '{\"source\": \"pivot_definitions\", \"taken_at\": \"2026-01-01\"}', true);
+        end $$";
+    db.client.batch_execute(put).await.expect("certificates");
+    let kept =
+        "select string_agg(format('%s %s %s', source_name, n, first), ', ' order by source_name) from (
+        select source_name, count(*) as n, to_char(min(taken_at) at time zone 'UTC', 'MI:SS') as first
+          from v_governance_certificate_history group by source_name) h";
+    assert_eq!(text(&db.client, kept).await, "birth_registry 1000 00:04, pivot_definitions 1 00:00");
+    let shown = done(&db.url, &["certificates", "--history", "2", "--json"]).await;
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("json");
+    assert_eq!(shown["history"].as_array().expect("history").len(), 2);
+    assert_eq!(shown["history"][0]["source"], "birth_registry");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tokio_postgres::Client;
 
-use crate::support::{Daemon, TestDb, cli, cli_with, connect, done, migrated, until};
+use crate::support::{Daemon, TestDb, cli, cli_with, connect, done, migrated, number, text, until};
 
 const ROLES: &str = include_str!("../replication/roles.sql");
 /// In the order of the columns of [`MAY`].
@@ -18,13 +18,15 @@ approval_requests collection_registry dot_iu_runtime_lease event_read event_subs
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
 gov_clock_mend() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
-gov_repair_total measurement_registry normative_registry: - - - -
+gov_repair_total gov_certificate_log measurement_registry normative_registry: - - - -
+gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
 dot_config event_outbox event_pending event_type_registry gov_retired_range gov_retired_signal: - r r -
 gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
 queue_heartbeat: - r r -
-gov_candidate_group gov_candidate_state gov_schema_version system_issues v_governance_certificate: - r r r
+gov_candidate_group gov_candidate_state system_issues: - r r -
+gov_schema_version v_governance_candidate v_governance_certificate v_governance_group: - r r r
 v_governance_certificate_history v_governance_dead_letter_open v_governance_finding: - r r r
 v_governance_captured v_governance_repair: - r r r
 v_governance_retry v_governance_source v_governance_stream v_governance_summary v_governance_worker: - r r r
@@ -34,10 +36,11 @@ gov_heartbeat_emit() gov_lease_claim() gov_lease_renew() gov_stream_bind() gov_s
 gov_dead_letter_failed() gov_dead_letter_lease() gov_dead_letter_replayed() gov_dead_letter_resolve(): - - x -
 gov_trust_set(): - - x -
 gov_notices_retire() gov_outbox_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
-fn_governance_watch() gov_audit_checkpoint() gov_certificate_put() gov_finding_resolve(): - x x -
+gov_audit_checkpoint() gov_certificate_put(): - x - -
+fn_governance_watch() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
 gov_lease_resign() gov_trust_promote(): - x x -
-fn_governance_route_worker_health() gov_handoff_identity(): - x x x
+fn_governance_route_worker_health() gov_captured() gov_dirty_groups() gov_handoff_identity(): - x x x
 ";
 
 async fn with_roles() -> TestDb {
@@ -153,10 +156,18 @@ async fn an_observer_sees_how_it_fares_and_touches_nothing() {
         assert!(ran.err.contains("permission denied"), "{forbidden:?}: {}", ran.err);
     }
     let client = connect(&observer).await;
+    for (view, rows) in
+        [("v_governance_group", 1), ("v_governance_candidate", 1), ("v_governance_finding", 0)]
+    {
+        assert!(number(&client, &format!("select count(*) from {view}")).await >= rows, "{view}");
+    }
     for statement in [
         "select id from birth_registry",
         "select id from event_outbox",
         "select metadata from gov_worker_cursor",
+        "select dirty from gov_candidate_group",
+        "select dirty from gov_candidate_state",
+        "select detail from system_issues",
         "update system_issues set resolved_at = now()",
         "delete from v_governance_finding",
         "create table public.mine ()",
@@ -189,6 +200,32 @@ async fn an_operator_decides_and_cannot_be_the_daemon() {
     ] {
         refused(&client, statement).await;
     }
+}
+
+/// Who holds the lease, and in which term, is no secret; it has to be of no use to anybody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_neither_resigns_nor_writes_under_the_daemons_lease() {
+    let db = with_roles().await;
+    let mut daemon = Daemon::running(&db, "poll", &[]).await;
+    let operator = connect(&member(&db, "gov_handoff_operator").await).await;
+    let held = "select format('%L, %L, %s', executor_name, lease_owner, metadata ->> 'term') from queue_heartbeat \
+                where executor_name = 'gov_handoff_intake'";
+    let lease = text(&operator, held).await;
+    let nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', \
+                   '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', null, '{}', '{}', '{}', '{}'";
+    let one = "'s', 't', 'k', 'c', 'alert', 'info', gen_random_uuid(), gen_random_uuid(), false, 'o', 'r', 'a', 'g', '1', \
+               now(), 'x', 'x', '{}', now(), '1'";
+    for statement in [
+        format!("select gov_lease_resign({lease})"),
+        format!("select gov_handoff_apply({lease}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0')"),
+        format!("select gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0')"),
+        format!("select gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"),
+        format!("select gov_dead_letter_failed({lease}, gen_random_uuid(), 'x', 'x')"),
+    ] {
+        refused(&operator, &statement).await;
+    }
+    assert_eq!(text(&operator, held).await, lease);
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

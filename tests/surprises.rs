@@ -1,7 +1,7 @@
 //! What the stream did not expect: each surprise leaves a finding and is never acknowledged away. Rows written before,
 //! during and after it are all handed off, by themselves or once the operator has mended the cause.
 
-use crate::support::process::{Process, Registry, under_writers, until};
+use crate::support::process::{Process, Registry, run, under_writers, until};
 use crate::support::sources::register;
 
 /// A stream under way, whose keyset lane looks behind it only when the mode changes.
@@ -20,6 +20,13 @@ async fn finish(registry: Registry, mut daemon: Process) {
     assert!(daemon.has_ended().is_none(), "{}", daemon.log());
     drop(daemon);
     registry.drop_slots().await;
+}
+
+/// The finding has ended, and nobody had to say so.
+async fn until_resolved(registry: &Registry, kind: &str) {
+    let open =
+        format!("select count(*) from system_issues where issue_kind = '{kind}' and resolved_at is null");
+    until(&format!("{kind} is resolved"), async || registry.number(&open).await == 0).await;
 }
 
 #[tokio::test]
@@ -71,6 +78,9 @@ async fn a_renamed_table_stops_the_stream_until_it_is_renamed_back() {
     registry.sql("alter table births_old rename to birth_registry").await;
     registry.births("back", 10).await;
     registry.until_all_handed_off().await;
+    until_resolved(&registry, "stream_unknown_relation").await;
+    until_resolved(&registry, "source_unreadable").await;
+    assert!(run(&registry.url, &["findings"]).await.status.success(), "nothing grave is open any more");
     finish(registry, daemon).await;
 }
 
@@ -101,6 +111,7 @@ async fn an_unknown_table_in_the_publication_is_found_and_taken_out() {
     registry.births("after", 10).await;
     registry.until_all_handed_off().await;
     assert!(!daemon.log().contains("canary-4711"));
+    until_resolved(&registry, "stream_unknown_relation").await;
     finish(registry, daemon).await;
 }
 
@@ -164,6 +175,7 @@ async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
         }
     })
     .await;
+    until_resolved(&registry, "stream_column_mismatch").await;
     finish(registry, daemon).await;
 }
 

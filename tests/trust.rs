@@ -204,3 +204,18 @@ async fn trust_is_the_operators_to_give_and_nonsense_is_refused() {
         assert!(refused.code == 1 && refused.err.contains(problem), "{} {}", refused.code, refused.err);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_of_a_removed_source_is_promoted_when_it_comes_back_and_trusts() {
+    let db = choosy().await;
+    births(&db, "stranger", 2).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(texts(&db.client, OPEN).await, ["untrusted_source:birth_registry:stranger"]);
+    done(&db.url, &["sources", "remove", "birth_registry"]).await;
+    assert_eq!(texts(&db.client, OPEN).await, Vec::<String>::new());
+    register(&db.url, include_str!("../replication/sources.toml")).await;
+    let _daemon = Daemon::running(&db, "poll", &[("GOV_HANDOFF_LEASE_TTL", "1s")]).await;
+    until(&db.client, &format!("select ({UNTRUSTED}) = 0 and ({STAGED}) = 0")).await;
+    until(&db.client, "select count(*) = 1 from gov_candidate_group where dirty and dims ->> 'object_class' = 'of stranger'").await;
+    assert_eq!(texts(&db.client, OPEN).await, Vec::<String>::new());
+}

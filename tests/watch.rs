@@ -221,8 +221,8 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
     sql(&db, "select gov_finding_resolve('handoff_lag:x', 'over')").await;
 
     done(&db.url, &["types", "activate", "--findings"]).await;
-    let types = "select replace(event_type, 'governance.finding.', '') from event_type_registry \
-                 where active and (event_type like 'governance.finding.%' or event_domain = 'system') order by 1 collate \"C\"";
+    let types = "select kind from (select replace(event_type, 'governance.finding.', '') as kind from event_type_registry \
+                 where active and (event_type like 'governance.finding.%' or event_domain = 'system')) t order by kind collate \"C\"";
     assert_eq!(
         texts(&db.client, types).await,
         gov_handoff::core::finding::KINDS,
@@ -312,4 +312,44 @@ async fn the_heartbeat_event_sums_up_and_never_comes_back() {
         assert_eq!(number(&db.client, seen).await, 0, "{mode}");
         done(&db.url, &["audit", "--full", "--check"]).await;
     }
+}
+
+/// Settings and heartbeats are written by others; a value that cannot be read is said, and everybody else is watched.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_value_leaves_a_finding_and_the_others_are_watched() {
+    let db = migrated().await;
+    sql(&db, "insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, metadata) values \
+              ('sound', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1000}'), \
+              ('half', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1500.5}'), \
+              ('foreign', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": \"often\"}'), \
+              ('misset', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1000}'), \
+              ('never', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1000}')").await;
+    sql(
+        &db,
+        "insert into dot_config (key, value) values ('governance.watch.cadence.misset', 'now and then'), \
+              ('governance.watch.cadence.never', '-5 minutes'); \
+              update dot_config set value = 'a while' where key = 'governance.watch.planned_stop'",
+    )
+    .await;
+    let watched = "select worker_name || ' ' || verdict from fn_governance_watch() order by 1";
+    let all = ["half critical", "misset critical", "never critical", "sound critical"];
+    assert_eq!(texts(&db.client, watched).await, all);
+    let findings = "select coalesce_key from system_issues where issue_kind = 'config_invalid' and resolved_at is null order by 1";
+    assert_eq!(
+        texts(&db.client, findings).await,
+        [
+            "config_invalid:governance.watch.cadence.misset",
+            "config_invalid:governance.watch.cadence.never",
+            "config_invalid:governance.watch.planned_stop",
+            "config_invalid:queue_heartbeat:foreign",
+        ]
+    );
+    sql(
+        &db,
+        "update dot_config set value = '1 second' where key like 'governance.watch.%'; \
+              update queue_heartbeat set metadata = '{\"cadence_ms\": 1000}' where executor_name = 'foreign'",
+    )
+    .await;
+    assert_eq!(texts(&db.client, watched).await.len(), 5);
+    assert_eq!(texts(&db.client, findings).await, Vec::<String>::new());
 }

@@ -59,31 +59,42 @@ impl Settings {
             log: self.log.clone(),
             ..Layer::default()
         };
-        match command {
-            Command::Run { mode, slot, publication, listen, .. } => {
-                layer.listen.clone_from(listen);
-                layer.mode.clone_from(mode);
-                layer.slot.clone_from(slot);
-                layer.publication.clone_from(publication);
-            }
-            // A tool that prints its result need not say what it does meanwhile.
-            _ => layer.log = layer.log.or_else(|| Some("warn".to_owned())),
+        if let Command::Run { mode, slot, publication, listen, .. } = command {
+            layer.listen.clone_from(listen);
+            layer.mode.clone_from(mode);
+            layer.slot.clone_from(slot);
+            layer.publication.clone_from(publication);
         }
         layer
+    }
+
+    /// What this command wants otherwise than the daemon does, unless flags, environment or file say so.
+    pub fn defaults(command: &Command) -> Layer {
+        match command {
+            // `config` shows what the daemon would run with.
+            Command::Run { .. } | Command::Config { .. } => Layer::default(),
+            // A tool that prints its result need not say what it does meanwhile.
+            _ => Layer { log: Some("warn".to_owned()), ..Layer::default() },
+        }
     }
 }
 
 #[derive(Subcommand)]
 pub enum Command {
     /// Create what is missing in the database, or see, or take back, what was created
+    #[command(after_help = "Example: gov-handoff migrate && gov-handoff migrate status")]
     Migrate(MigrateCommand),
     /// Load, list and check the sources and their rules
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example: gov-handoff sources check my-sources.toml && gov-handoff sources apply my-sources.toml"
+    )]
     Sources(SourcesCommand),
     /// List event types, let their signals out or hold them back
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: gov-handoff types activate object_born object_retired")]
     Types(TypesCommand),
     /// Run the daemon
+    #[command(after_help = "Example: gov-handoff run --mode auto --listen 127.0.0.1:9187")]
     Run {
         /// auto: stream where the slot can be had, else poll; stream: never poll for latency; poll: needs no replication role
         #[arg(long, value_name = "auto|stream|poll")]
@@ -102,15 +113,18 @@ pub enum Command {
         listen: Option<String>,
     },
     /// Show the worker, its mode and why, each source's progress, what waits and what is wrong
+    #[command(after_help = "Example: gov-handoff status --json")]
     Status {
         #[arg(long)]
         json: bool,
     },
     /// Print what `status` shows, and what was repaired, for Prometheus or a textfile collector
+    #[command(after_help = "Example: gov-handoff metrics > /var/lib/node_exporter/gov_handoff.prom")]
     Metrics,
     /// Examine server, role, tables, stream and worker, and say what to do; changes nothing
     ///
     /// Exit codes: 0 nothing failed (there may be warnings), 1 a check failed, 2 could not run.
+    #[command(after_help = "Example: gov-handoff doctor")]
     Doctor {
         #[arg(long)]
         json: bool,
@@ -118,11 +132,13 @@ pub enum Command {
     /// What is wrong, the gravest first; resolved findings with --all
     ///
     /// Exit codes: 0 nothing high or critical is open, 1 something is, 2 could not tell.
+    #[command(after_help = "Example: gov-handoff findings --kind handoff_dlq --all")]
     Findings(FindingsCommand),
     /// Look who is silent: a warning past three times a worker's cadence, critical past ten times
     ///
     /// Exit codes: 0 everybody ticks, 1 somebody is silent, 2 could not tell. Any scheduler can do the same by
     /// `select * from fn_governance_watch()`.
+    #[command(after_help = "Example: gov-handoff watch --once")]
     Watch {
         /// How often to look
         #[arg(long, default_value = "5s")]
@@ -134,26 +150,33 @@ pub enum Command {
         json: bool,
     },
     /// Hand off a stretch of a source again; what is recorded stays as it is
+    #[command(after_help = "Example: gov-handoff replay --source birth_registry --from 2026-11-16 --dry-run")]
     Replay(ReplayCommand),
     /// The rows that could not be handed off: see them, hand them off, or decide that they need not be
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: gov-handoff dlq replay --source birth_registry --dry-run")]
     Dlq(DlqCommand),
     /// Whom each source believes; grant or revoke it
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example: gov-handoff trust grant --source birth_registry --producer importer --dry-run"
+    )]
     Trust(TrustCommand),
     /// Compare source rows with recorded signals, and hand off what is missing
     ///
     /// Exit codes: 0 nothing was missing, 1 something was (and was repaired, unless --check), 2 could not tell.
+    #[command(after_help = "Example: gov-handoff audit --full --check")]
     Audit(AuditCommand),
     /// The latest certificate of each source, and the history
+    #[command(after_help = "Example: gov-handoff certificates --history 5")]
     Certificates {
-        /// How many of the history to show
+        /// How many of the history to show; the latest thousand of each source are kept for it
         #[arg(long, default_value_t = 20)]
         history: i64,
         #[arg(long)]
         json: bool,
     },
     /// Remove certified signals that are older than a time; no audit will emit them again
+    #[command(after_help = "Example: gov-handoff retire --before 2026-01-01")]
     Retire {
         /// Such as 2026-01-01
         #[arg(long)]
@@ -162,19 +185,24 @@ pub enum Command {
     /// Play the hostile cases in your own database, on shadow tables that are removed afterwards
     ///
     /// Exit codes: 0 all passed or were skipped, 1 a case failed, 2 could not run.
+    #[command(after_help = "Example: gov-handoff selftest")]
     Selftest(SelftestCommand),
     /// Create, drop or print the publication and the slot
+    #[command(after_help = "Example: gov-handoff replication sql > for-the-dba.sql")]
     Replication {
         #[command(subcommand)]
         command: ReplicationCommand,
     },
     /// Print the settings in force, secrets redacted
+    #[command(after_help = "Example: GOV_HANDOFF_MODE=poll gov-handoff config")]
     Config {
         #[arg(long)]
         json: bool,
     },
     /// Watch it work: a private PostgreSQL, concurrent writers, a lost slot, a verdict
+    #[command(after_help = "Example: gov-handoff demo --seconds 10")]
     Demo(DemoCommand),
     /// Print a completion script for your shell
+    #[command(after_help = "Example: gov-handoff completions bash > /etc/bash_completion.d/gov-handoff")]
     Completions { shell: clap_complete::Shell },
 }

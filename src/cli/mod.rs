@@ -24,7 +24,7 @@ mod watch;
 
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
-use args::{Arguments, Command};
+use args::{Arguments, Command, Settings};
 use clap::{CommandFactory, Parser};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -55,8 +55,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
     if let Command::Demo(demo) = arguments.command {
         return demo::run(demo).await;
     }
+    let (settings, command) = (&arguments.settings, &arguments.command);
     let config =
-        Config::load(arguments.settings.layer(&arguments.command), arguments.settings.config.as_deref())?;
+        Config::load(settings.layer(command), settings.config.as_deref(), Settings::defaults(command))?;
     log_to_stderr(&config)?;
     match arguments.command {
         Command::Migrate(command) => migrate::run(&config, command).await,

@@ -66,7 +66,8 @@ fn show(status: &Status) {
         output::line(format_args!("frontier  held back by {holder}"));
     }
     output::line(format_args!(
-        "waiting   {} captured, {} to be retried, {} dead letters, {} dirty groups, {} open findings",
+        "waiting   {}{} captured, {} to be retried, {} dead letters, {} dirty groups, {} open findings",
+        if status.at_least { "at least " } else { "" },
         output::count(status.captured_waiting),
         output::count(status.retrying),
         output::count(status.dead_letters),

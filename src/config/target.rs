@@ -1,4 +1,11 @@
 //! Where the database is and how to talk to it: a URL or the usual `PG*` variables, never shown with its password.
+//!
+//! Who wins, part by part (host, port, user, password, database, TLS), is the order of all settings, flags over environment
+//! over file. A URL that a flag or the environment gives is meant as it stands, and the `PG*` variables fill only what it
+//! leaves open, as with libpq. A URL that the file gives lies below them: what a `PG*` variable names takes the place of
+//! that part. A password belongs to its user: when `PGUSER` names another than the file's URL does, the file's password is
+//! not tried. The file's `replication_url` follows `PGHOST`, `PGPORT`, `PGDATABASE` and TLS, so that we do not stream from one
+//! server and write to another, and keeps its user and password, for which it is there.
 
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -31,8 +38,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// What was sent and not acknowledged by the peer's machine for this long ends the connection.
 const UNHEARD: Duration = Duration::from_secs(15);
 
+/// Where a URL stands, and so what the `PG*` variables do to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// By a flag or the environment, or not at all.
+    Above,
+    /// By the file.
+    InFile,
+    /// By the file, for another role.
+    InFileForRole,
+}
+
 impl Target {
-    pub fn parse(url: Option<&str>, env: &HashMap<String, String>) -> Result<Self> {
+    pub fn parse(url: Option<&str>, given: Given, env: &HashMap<String, String>) -> Result<Self> {
         let var = |name: &str| env.get(name).filter(|v| !v.is_empty());
         let (url, mut mode, mut root) = match url {
             Some(url) => split_tls(url),
@@ -43,6 +61,11 @@ impl Target {
                 "the database URL cannot be read ({e}); expected postgres://user:password@host:5432/database"
             ))
         })?;
+        if given != Given::Above {
+            pg = below(&pg, given, var);
+            mode = var("PGSSLMODE").cloned().or(mode);
+            root = var("PGSSLROOTCERT").cloned().or(root);
+        }
         if pg.get_hosts().is_empty() {
             pg.host(var("PGHOST").map_or("127.0.0.1", String::as_str));
         }
@@ -143,6 +166,52 @@ impl fmt::Debug for Target {
     }
 }
 
+/// A URL of the file without the parts that a variable names: those are filled in like any that are missing.
+fn below<'a>(
+    file: &tokio_postgres::Config,
+    given: Given,
+    var: impl Fn(&str) -> Option<&'a String>,
+) -> tokio_postgres::Config {
+    let mut pg = tokio_postgres::Config::new();
+    let who = given == Given::InFileForRole;
+    let user = file.get_user().filter(|_| who || var("PGUSER").is_none());
+    if let Some(user) = user {
+        pg.user(user);
+    }
+    let same_user = user.is_some() || var("PGUSER").map(String::as_str) == file.get_user();
+    if let Some(password) = file.get_password().filter(|_| who || same_user && var("PGPASSWORD").is_none()) {
+        pg.password(password);
+    }
+    if let Some(database) = file.get_dbname().filter(|_| var("PGDATABASE").is_none()) {
+        pg.dbname(database);
+    }
+    if var("PGHOST").is_none() {
+        for host in file.get_hosts() {
+            match host {
+                Host::Tcp(name) => pg.host(name),
+                Host::Unix(path) => pg.host_path(path),
+            };
+        }
+        for address in file.get_hostaddrs() {
+            pg.hostaddr(*address);
+        }
+    }
+    if var("PGPORT").is_none() {
+        // Of several hosts one was named instead: it has one port.
+        let ports = file.get_ports();
+        let kept = if var("PGHOST").is_some() { &ports[..ports.len().min(1)] } else { ports };
+        for port in kept {
+            pg.port(*port);
+        }
+    }
+    if let Some(options) = file.get_options() {
+        pg.options(options);
+    }
+    pg.target_session_attrs(file.get_target_session_attrs());
+    pg.channel_binding(file.get_channel_binding()).load_balance_hosts(file.get_load_balance_hosts());
+    pg
+}
+
 /// Takes `sslmode` and `sslrootcert` out of a URL: the driver knows neither `verify-full` nor a root file.
 fn split_tls(url: &str) -> (String, Option<String>, Option<String>) {
     let Some((base, query)) = url.split_once('?') else {
@@ -181,7 +250,11 @@ mod tests {
     use super::*;
 
     fn target(url: Option<&str>, env: &[(&str, &str)]) -> Result<Target> {
-        Target::parse(url, &env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        given(url, Given::Above, env)
+    }
+
+    fn given(url: Option<&str>, given: Given, env: &[(&str, &str)]) -> Result<Target> {
+        Target::parse(url, given, &env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
     #[test]
@@ -198,6 +271,34 @@ mod tests {
         assert_eq!((t.host().as_str(), t.database(), t.password().as_str()), ("h", "d", "p"));
         let t = target(None, &[("PGUSER", "u"), ("PGPORT", "7"), ("PGDATABASE", "x")]).unwrap();
         assert_eq!((t.port(), t.database()), (7, "x"));
+    }
+
+    #[test]
+    fn the_usual_variables_win_over_the_urls_of_the_file_part_by_part() {
+        let url = Some("postgres://u:secret@h:7/d?sslmode=require");
+        let parts = |how, env: &[(&str, &str)]| {
+            let t = given(url, how, env).unwrap();
+            (t.host(), t.port(), t.user().to_owned(), t.password(), t.database().to_owned())
+        };
+        let all = |h: &str, port, u: &str, p: &str, d: &str| (h.into(), port, u.into(), p.into(), d.into());
+        let file = Given::InFile;
+        assert_eq!(parts(file, &[]), all("h", 7, "u", "secret", "d"));
+        assert_eq!(parts(file, &[("PGHOST", "elsewhere")]), all("elsewhere", 7, "u", "secret", "d"));
+        assert_eq!(parts(file, &[("PGPORT", "8"), ("PGDATABASE", "x")]), all("h", 8, "u", "secret", "x"));
+        assert_eq!(parts(file, &[("PGPASSWORD", "other")]), all("h", 7, "u", "other", "d"));
+        assert_eq!(
+            parts(file, &[("PGUSER", "v")]),
+            all("h", 7, "v", "", "d"),
+            "another's password is not tried"
+        );
+        assert_eq!(parts(file, &[("PGUSER", "u")]), all("h", 7, "u", "secret", "d"));
+        assert_eq!(parts(file, &[("PGHOST", "")]), all("h", 7, "u", "secret", "d"), "empty is not given");
+        let env =
+            [("PGHOST", "elsewhere"), ("PGUSER", "v"), ("PGPASSWORD", "other"), ("PGSSLMODE", "disable")];
+        assert_eq!(parts(Given::InFileForRole, &env), all("elsewhere", 7, "u", "secret", "d"));
+        assert_eq!(parts(Given::Above, &env), all("h", 7, "u", "secret", "d"));
+        assert_eq!(given(url, file, &env).unwrap().tls, Tls::Disable);
+        assert_eq!(given(url, Given::Above, &env).unwrap().tls, Tls::Require);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The kinds of findings there are, by name, for whoever asks for one of them.
 
 /// What the daemon, the gates and the watchdog raise. A test reads them where they are raised, and misses none.
-pub const KINDS: [&str; 26] = [
+pub const KINDS: [&str; 29] = [
     "audit_row_refused",
     "config_invalid",
     "cursor_dlq",
@@ -27,5 +27,8 @@ pub const KINDS: [&str; 26] = [
     "source_not_append_only",
     "source_not_conserved",
     "source_unreadable",
+    "stream_column_mismatch",
+    "stream_malformed_row",
+    "stream_unknown_relation",
     "untrusted_source",
 ];

@@ -1,5 +1,6 @@
 //! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
 
+pub mod batch;
 pub mod certificate;
 pub mod coalesce;
 pub mod conservation;
@@ -21,6 +22,7 @@ pub mod mode;
 pub mod pace;
 pub mod payload;
 pub mod pgoutput;
+pub mod probe;
 pub mod repair;
 pub mod retry;
 pub mod row;

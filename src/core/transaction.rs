@@ -32,13 +32,17 @@ pub enum Surprise {
 }
 
 impl Surprise {
+    /// Every finding that one is raised as.
+    pub const CODES: [&str; 3] =
+        ["stream_unknown_relation", "stream_column_mismatch", "stream_malformed_row"];
+
     /// Names the finding it is raised as.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::UnknownRelation(_) | Self::UndescribedRelation(_) => "stream_unknown_relation",
-            Self::MissingColumn { .. } | Self::ExtraColumn { .. } => "stream_column_mismatch",
-            Self::NotText(_) => "stream_malformed_row",
+            Self::UnknownRelation(_) | Self::UndescribedRelation(_) => Self::CODES[0],
+            Self::MissingColumn { .. } | Self::ExtraColumn { .. } => Self::CODES[1],
+            Self::NotText(_) => Self::CODES[2],
         }
     }
 }

@@ -6,12 +6,14 @@
 
 mod pass;
 
+use crate::core::batch::Batch;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Mode, next_pause};
 use crate::error::{Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::Outcome;
+use crate::intake::flag::Flag;
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared, open_writer, patience};
 use crate::store::catalogue::Strategy;
@@ -30,10 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LASTED: Duration = Duration::from_secs(2);
 /// The least time between two attempts at a certificate.
 const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
-/// A source that cannot be read is tried again after this.
+/// A source that cannot be read is tried again after this, or as often as tables are looked at, if that is more often.
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
-/// The batch is halved when a read exceeds its time, down to this.
-const SMALLEST_BATCH: u32 = 50;
 
 /// Runs sessions until told to stop; whatever fails is started over from what is durable.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
@@ -61,7 +61,11 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
 struct Turn {
     source: Arc<Source>,
     strategy: Strategy,
-    batch: u32,
+    batch: Batch,
+    /// Says that the batch is smaller than it should be, and until when.
+    reduced: Flag,
+    /// The batch that was last spoken of.
+    said: Option<u32>,
     due: Instant,
     pause: Duration,
     /// How long the last batch took.
@@ -71,6 +75,26 @@ struct Turn {
     /// When holes could last be filled by anybody, and by whom.
     checkpoint: Option<(ClockReading, Vec<String>)>,
     proof: Proof,
+}
+
+impl Turn {
+    fn new(shared: &Shared, source: Arc<Source>, strategy: Strategy) -> Self {
+        let (config, now) = (&shared.config, Instant::now());
+        Self {
+            batch: Batch::within(source.definition.batch_size, config.batch_rows),
+            reduced: Flag::new("handoff_throttled", &format!("{}:{}", config.worker, source.name())),
+            said: None,
+            source,
+            strategy,
+            due: now,
+            pause: Duration::ZERO,
+            worked: Duration::ZERO,
+            all_ranges_at: now,
+            cool_at: now,
+            checkpoint: None,
+            proof: Proof::default(),
+        }
+    }
 }
 
 struct Session<'a> {
@@ -92,7 +116,8 @@ async fn session(shared: &Shared) -> Result<End> {
     reader.bound_reads(config.read_timeout).await?;
     let writer = open_writer(config, "gov-handoff writer").await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
-    let mut turns = session.turns().await?;
+    let mut turns = session.turns(Vec::new()).await?;
+    let broken_pause = BROKEN_PAUSE.min(config.reconcile_interval);
     let mut checked_at = Instant::now();
     let mut definitions = shared.definitions.subscribe();
     let mut mode = shared.mode.subscribe();
@@ -105,8 +130,8 @@ async fn session(shared: &Shared) -> Result<End> {
         }
         let now = Instant::now();
         // Somebody may have mended the table; nothing else would tell us.
-        if session.unreadable > 0 && now >= checked_at + BROKEN_PAUSE {
-            turns = session.turns().await?;
+        if session.unreadable > 0 && now >= checked_at + broken_pause {
+            turns = session.turns(std::mem::take(&mut turns)).await?;
             checked_at = Instant::now();
         }
         for turn in turns.iter_mut().filter(|t| t.due <= now) {
@@ -122,7 +147,7 @@ async fn session(shared: &Shared) -> Result<End> {
         let certificates = by_ranges.map(|t| t.proof.due_in(shared)).min().unwrap_or(BROKEN_PAUSE);
         next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
         if session.unreadable > 0 {
-            next = next.min(checked_at + BROKEN_PAUSE);
+            next = next.min(checked_at + broken_pause);
         }
         let mut stop = shared.stop.clone();
         tokio::select! {
@@ -141,12 +166,17 @@ async fn session(shared: &Shared) -> Result<End> {
 }
 
 impl Session<'_> {
-    /// The sources that can be read; the others leave a finding and are tried again soon.
-    async fn turns(&mut self) -> Result<Vec<Turn>> {
+    /// The sources that can be read; the others leave a finding and are tried again soon. A source that has its turn keeps
+    /// it, with its proof and its pauses: that another cannot be read is no reason to look at this one, or to certify it, anew.
+    async fn turns(&mut self, mut kept: Vec<Turn>) -> Result<Vec<Turn>> {
         self.unreadable = 0;
-        let now = Instant::now();
         let mut turns = Vec::new();
         for source in self.writer.sources(&self.shared.config.worker).await? {
+            // One that was redefined in this very moment is checked like a new one; the session ends for it soon.
+            if let Some(at) = kept.iter().position(|t| t.source.definition == source.definition) {
+                turns.push(kept.swap_remove(at));
+                continue;
+            }
             let key = format!("source_unreadable:{}", source.name());
             let strategy = match self.reader.check_source(&source.definition).await {
                 Ok(strategy) => {
@@ -167,19 +197,7 @@ impl Session<'_> {
                 }
                 Err(e) => return Err(e),
             };
-            let batch = source.definition.batch_size;
-            turns.push(Turn {
-                source,
-                strategy,
-                batch,
-                due: now,
-                pause: Duration::ZERO,
-                worked: Duration::ZERO,
-                all_ranges_at: now,
-                cool_at: now,
-                checkpoint: None,
-                proof: Proof::default(),
-            });
+            turns.push(Turn::new(self.shared, source, strategy));
         }
         self.shared.forget_reads_but_of(|name| turns.iter().any(|t| t.source.name() == name));
         Ok(turns)
@@ -196,6 +214,7 @@ impl Session<'_> {
             self.shared.looked(turn.source.name(), begun);
         }
         let found = self.judge(turn, outcome).await?;
+        self.say_batch(turn).await?;
         let fast = self.shared.mode.borrow().hurries(self.shared.config.intent);
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
@@ -220,18 +239,27 @@ impl Session<'_> {
                 if matches!(turn.strategy, Strategy::Frontier { .. }) {
                     // Its reads are not timed, only those that were ended; one that was not ends the row of them.
                     self.shared.note_read(turn.source.name(), Duration::ZERO);
+                    turn.batch.took(Duration::ZERO, self.shared.config.read_timeout);
                 }
                 Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused)
             }
-            // The read took longer than it may: ask for less.
-            Err(e) if e.code.as_deref() == Some("57014") && turn.batch > SMALLEST_BATCH => {
-                self.shared.note_read(turn.source.name(), self.shared.config.read_timeout);
-                turn.batch = (turn.batch / 2).max(SMALLEST_BATCH);
-                tracing::warn!(
-                    source = turn.source.name(),
-                    batch = turn.batch,
-                    "read exceeded its time, batch halved"
-                );
+            // The read, or the commit of what was read, took longer than it may: ask for less.
+            Err(e) if e.code.as_deref() == Some("57014") && turn.batch.exceeded() => {
+                let batch = turn.batch.rows();
+                if e.kind == Kind::SlowRead {
+                    self.shared.note_read(turn.source.name(), self.shared.config.read_timeout);
+                    tracing::warn!(
+                        source = turn.source.name(),
+                        batch,
+                        "read exceeded its time, batch halved"
+                    );
+                } else {
+                    tracing::warn!(
+                        source = turn.source.name(),
+                        batch,
+                        "a write was ended by the server, batch halved"
+                    );
+                }
                 Ok(1)
             }
             Err(e) if e.kind == Kind::RangesChanged => Ok(1),
@@ -242,6 +270,19 @@ impl Session<'_> {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Smaller batches than were asked for are a throttle, and no silent one: a finding as long as it lasts.
+    async fn say_batch(&self, turn: &mut Turn) -> Result<()> {
+        let Turn { batch, source, reduced, said, .. } = turn;
+        if self.shared.once || said.replace(batch.rows()) == Some(batch.rows()) {
+            return Ok(());
+        }
+        let detail = || {
+            json!({ "worker": self.shared.config.worker, "source": source.name(), "batch_rows": batch.rows(),
+                "of": batch.most(), "reason": "a batch took longer than it may" })
+        };
+        reduced.set(&self.writer, batch.is_reduced().then(|| ("warning", detail()))).await
     }
 
     /// The certifying passes that are due, as long as no source waits to be read: after a fault every certificate is due,
@@ -270,7 +311,7 @@ impl Session<'_> {
     }
 
     async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
-        let batch = i32::try_from(turn.batch).unwrap_or(5_000);
+        let batch = i32::try_from(turn.batch.rows()).unwrap_or(5_000);
         let pass = Pass {
             shared: self.shared,
             reader: &mut self.reader,

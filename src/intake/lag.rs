@@ -52,7 +52,7 @@ impl LagWatch {
         }
         self.lag = worst;
         if streaming {
-            self.posts.note(store.current_lsn().await?, *shared.reached.borrow(), Instant::now());
+            self.posts.note(store.current_lsn().await?, shared.reached.lsn(), Instant::now());
             self.lag = self.posts.lag(Instant::now());
             limit = config.lag_limit.max(STREAM_GRAIN);
         } else {

@@ -15,6 +15,7 @@ mod lag;
 mod letters;
 mod pacer;
 mod pause;
+mod reached;
 mod retry;
 mod standby;
 mod stream;
@@ -26,10 +27,10 @@ pub use stream::prepare as prepare_replication;
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::core::lease::{claim_patience, statement_patience};
-use crate::core::lsn::Lsn;
 use crate::core::mode::{Intent, Mode};
 use crate::core::pace::{Pace, Reads};
 use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::reached::Reached;
 use crate::store::lease::Lease;
 use crate::store::{Store, connect};
 use std::collections::HashMap;
@@ -66,8 +67,7 @@ struct Shared {
     /// True: finish and end.
     stop: watch::Receiver<bool>,
     mode: watch::Sender<Mode>,
-    /// The stream has handed off everything that was committed before here.
-    reached: watch::Sender<Lsn>,
+    reached: Reached,
     record: watch::Sender<StreamRecord>,
     /// Why the stream must not go on, if it must not.
     objection: watch::Sender<Option<String>>,
@@ -211,7 +211,7 @@ async fn lead(
         once,
         stop: stop_rx,
         mode: watch::Sender::new(Mode::first(config.intent)),
-        reached: watch::Sender::new(Lsn::ZERO),
+        reached: Reached::default(),
         objection: watch::Sender::new(None),
         rejoin_at: watch::Sender::new(None),
         record: watch::Sender::new(StreamRecord::default()),
@@ -255,7 +255,7 @@ async fn run_lanes(shared: Arc<Shared>) -> Result<()> {
         // The stream first, then the tables: what the stream had is not found missing.
         if shared.config.intent != Intent::Poll {
             stream::lane(&shared).await?;
-            tracing::info!(lsn = %*shared.reached.borrow(), "what the slot held is through, comparing with the tables");
+            tracing::info!(lsn = %shared.reached.lsn(), "what the slot held is through, comparing with the tables");
         }
         keyset::lane(&shared).await?;
         return retry::finish(&shared).await;

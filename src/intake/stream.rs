@@ -107,6 +107,8 @@ async fn session(shared: &Shared) -> Result<End> {
         Gate::open(&config.replication, &config.slot, &config.publication, continuity.start()).await?
     };
     settle(shared, &store, &continuity, &offered).await?;
+    // Before anybody is told that we stream, and can wait for a position.
+    shared.reached.start_at(continuity.start());
     let stream = gate.start().await?;
     tracing::info!(slot = config.slot, lsn = %continuity.start(), "streaming");
     shared.mode.send_modify(|mode| *mode = mode.clone().after(StreamNews::Started));

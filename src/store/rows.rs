@@ -69,12 +69,11 @@ impl Store {
         );
         let statement = self.statement(&sql).await.context(format!("source {}", source.name()))?;
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
-        let stream = self.answer(self.client.query_raw(&statement, params)).await?;
+        let reading = |e: Error| e.of_a_read().context(format!("reading {}", source.name()));
+        let stream = self.answer(self.client.query_raw(&statement, params)).await.map_err(reading)?;
         let mut stream = std::pin::pin!(stream);
         let (mut found, mut bytes) = (Vec::new(), 0);
-        while let Some(row) =
-            self.answer(stream.try_next()).await.context(format!("reading {}", source.name()))?
-        {
+        while let Some(row) = self.answer(stream.try_next()).await.map_err(reading)? {
             let range = Range { lo: row.try_get(0)?, hi: row.try_get(1)? };
             let row = text_row(&row, 2)?;
             bytes += row.size();
@@ -277,10 +276,10 @@ impl FrontierRead<'_> {
                 None => {
                     asked = true;
                     let stream = self.transaction.query_portal_raw(&self.portal, limit);
-                    self.fetched.insert(Box::pin(answered(patience, stream).await?))
+                    self.fetched.insert(Box::pin(answered(patience, stream).await.map_err(Error::of_a_read)?))
                 }
             };
-            while let Some(row) = answered(patience, fetched.try_next()).await? {
+            while let Some(row) = answered(patience, fetched.try_next()).await.map_err(Error::of_a_read)? {
                 let row = text_row(&row, 0)?;
                 bytes += row.size();
                 rows.push(row);

@@ -14,6 +14,8 @@ pub struct Status {
     /// Whose open transaction keeps certificates from advancing.
     pub frontier_held_back_by: Option<String>,
     pub captured_waiting: i64,
+    /// What waits was counted to a limit; there may be more.
+    pub at_least: bool,
     /// Poison rows that will be tried again.
     pub retrying: i64,
     pub dead_letters: i64,
@@ -109,6 +111,7 @@ impl Store {
             sources: self.source_status(worker).await?,
             frontier_held_back_by: self.frontier_holder().await?,
             captured_waiting: counts.try_get("waiting")?,
+            at_least: counts.try_get("more")?,
             retrying: counts.try_get("retrying")?,
             dead_letters: counts.try_get("dead_letters")?,
             dirty_groups: counts.try_get("dirty_groups")?,

@@ -117,6 +117,16 @@ struct Run {
 }
 
 impl Run {
+    /// Everything that decides what is played: the length too, from which the rounds are cut.
+    fn again(&self) -> String {
+        let version = std::env::var("HOSTILE_PG").unwrap_or_default();
+        let server = if version.is_empty() { String::new() } else { format!("HOSTILE_PG={version} ") };
+        format!(
+            "HOSTILE=1 {server}HOSTILE_SECONDS={} HOSTILE_MODES={} HOSTILE_SEEDS={}",
+            self.seconds, self.mode, self.seed
+        )
+    }
+
     /// Plays all rounds; says how many rows the plain cursor lost, and which rounds took too long.
     async fn play(&self) -> (usize, Vec<String>) {
         let world = Arc::new(self.world().await);
@@ -134,7 +144,11 @@ impl Run {
                 eprintln!("{name}: slow\n{}", world.daemon.log(150));
             }
             if took > self.patience {
-                slow.push(format!("{name}: round {round} took {took:.2?}, allowed {:?}", self.patience));
+                slow.push(format!(
+                    "{name}: round {round} took {took:.2?}, allowed {:?} (replay with {})",
+                    self.patience,
+                    self.again()
+                ));
             }
             round += 1;
         }
@@ -261,10 +275,9 @@ impl Run {
                 let told: Vec<_> =
                     missing.iter().take(40).map(|m| format!("{m:?}: {}", journal.of(&m.code))).collect();
                 panic!(
-                    "{name}: {} signals are lost (replay with HOSTILE=1 HOSTILE_MODES={} HOSTILE_SEEDS={}):\n{}\n{}",
+                    "{name}: {} signals are lost (replay with {}):\n{}\n{}",
                     missing.len(),
-                    self.mode,
-                    self.seed,
+                    self.again(),
                     told.join("\n"),
                     world.daemon.log(400)
                 );

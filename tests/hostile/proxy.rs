@@ -1,7 +1,9 @@
-//! A TCP proxy between the daemon and its server that can stall, cut in the middle of a message, and reset.
+//! A TCP proxy between the daemon and its server that can stall, cut in the middle of a message, reset, and swallow what
+//! the server says.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -19,8 +21,17 @@ struct Orders {
     reset: u64,
     /// Connections born before this generation pass on half of what comes next, then end.
     truncate: u64,
+    /// What servers say on connections born before this generation is read and dropped.
+    swallow: u64,
+    /// In its place they say now and then that they are there.
+    murmur: bool,
     generation: u64,
 }
+
+/// Seldom enough that the client wonders in between.
+const MURMUR_EVERY: Duration = Duration::from_millis(600);
+/// A replication keepalive as the server frames it: `CopyData`, its length, `k`, a position of zero, a time of zero, no reply asked for.
+const KEEPALIVE: [u8; 23] = [b'd', 0, 0, 0, 22, b'k', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 pub struct Proxy {
     pub port: u16,
@@ -57,6 +68,16 @@ impl Proxy {
         self.order(|o| o.deaf = o.generation);
     }
 
+    /// The replication connections of now bring keepalives and nothing else: a server that is busy with other things.
+    pub fn murmur(&self) {
+        self.order(|o| (o.swallow, o.murmur) = (o.generation, true));
+    }
+
+    /// The connections of now take everything and bring nothing; new ones work.
+    pub fn swallow(&self) {
+        self.order(|o| (o.swallow, o.murmur) = (o.generation, false));
+    }
+
     pub fn reset(&self) {
         self.order(|o| o.reset = o.generation);
     }
@@ -81,8 +102,8 @@ async fn relay(client: TcpStream, server: SocketAddr, orders: watch::Receiver<Or
     let (from_server, to_server) = server.into_split();
     // Whichever direction ends takes the other with it.
     tokio::select! {
-        () = pump(from_client, &to_server, orders.clone(), born) => {}
-        () = pump(from_server, &to_client, orders.clone(), born) => {}
+        () = pump(from_client, &to_server, orders.clone(), born, false) => {}
+        () = pump(from_server, &to_client, orders.clone(), born, true) => {}
     }
     if orders.borrow().reset > born {
         // Closed without lingering, a connection is reset rather than ended.
@@ -90,8 +111,18 @@ async fn relay(client: TcpStream, server: SocketAddr, orders: watch::Receiver<Or
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, to: &OwnedWriteHalf, mut orders: watch::Receiver<Orders>, born: u64) {
+/// `down` is the way from the server.
+async fn pump(
+    mut from: OwnedReadHalf,
+    to: &OwnedWriteHalf,
+    mut orders: watch::Receiver<Orders>,
+    born: u64,
+    down: bool,
+) {
     let mut buffer = vec![0; 16 << 10];
+    // Of its own, because what is swallowed may come more often.
+    let mut murmur = tokio::time::interval(MURMUR_EVERY);
+    murmur.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let now = *orders.borrow_and_update();
         if now.reset > born {
@@ -103,12 +134,22 @@ async fn pump(mut from: OwnedReadHalf, to: &OwnedWriteHalf, mut orders: watch::R
             }
             continue;
         }
+        let swallowed = down && now.swallow > born;
         let read = tokio::select! {
             biased;
             _ = orders.changed() => continue,
             read = from.read(&mut buffer) => read,
+            _ = murmur.tick(), if swallowed && now.murmur => {
+                if write_all(to, &KEEPALIVE).await.is_err() {
+                    return;
+                }
+                continue;
+            }
         };
         let Ok(n @ 1..) = read else { return };
+        if swallowed {
+            continue;
+        }
         let cut = orders.borrow().truncate > born;
         let part = if cut { &buffer[..n / 2] } else { &buffer[..n] };
         if write_all(to, part).await.is_err() || cut {

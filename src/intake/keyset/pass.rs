@@ -8,7 +8,7 @@ use crate::core::mode::Mode;
 use crate::error::{Error, Kind, Result};
 use crate::intake::certify::Proof;
 use crate::intake::deliver::{Delivery, MappedRow, Outcome};
-use crate::intake::failpoint;
+use crate::intake::{failpoint, patience};
 use crate::store::apply::Advance;
 use crate::store::quote;
 use crate::store::rows::{Depth, Found};
@@ -30,7 +30,9 @@ impl Session<'_> {
         let begun = Instant::now();
         let depth = if shared.once || turn.all_ranges_at <= begun { Depth::All } else { Depth::Hot };
         let worker = &shared.lease.worker;
-        let limit = i64::from(turn.batch);
+        let rows_asked = turn.batch.rows();
+        let limit = i64::from(rows_asked);
+        let longest = shared.config.read_timeout.min(patience(&shared.config));
         let mut ahead = Ahead::default();
         loop {
             // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
@@ -40,6 +42,7 @@ impl Session<'_> {
                     let found =
                         self.reader.rows_in_ranges(worker, &turn.source, depth, i64::MIN, limit).await?;
                     shared.note_read(turn.source.name(), asked.elapsed());
+                    turn.batch.took(asked.elapsed(), longest);
                     Ahead::of(&turn.source, found)?
                 }
                 some => some,
@@ -54,7 +57,7 @@ impl Session<'_> {
                 .iter()
                 .max()
                 .and_then(|id| id.checked_add(1))
-                .filter(|_| ids.len() >= turn.batch as usize);
+                .filter(|_| ids.len() >= rows_asked as usize);
             let advance = Advance::Ranges { source: turn.source.name(), replacement: &replacement };
             let read_ahead = async {
                 let Some(from) = next else { return Ok(Ahead::default()) };
@@ -69,6 +72,7 @@ impl Session<'_> {
             total += handed_off?;
             failpoint("keyset_after_apply");
             ahead = read?;
+            turn.batch.took(turn.worked, longest);
             for (range, id) in ahead.found.iter_mut().zip(&ahead.ids) {
                 *range = replacement.after(*range, *id);
             }

@@ -3,6 +3,7 @@
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::pgoutput::decode;
+use crate::core::probe::{Probe, Quiet};
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Result};
 use crate::intake::deliver::{Delivery, MappedRow};
@@ -24,9 +25,7 @@ const RECORD_EVERY: Duration = Duration::from_secs(1);
 const IDLE_CONFIRM: Duration = Duration::from_secs(5);
 /// Or when the server would have to keep this much log for us.
 const IDLE_BYTES: u64 = 16 << 20;
-/// Nothing for this long: ask whether the stream is alive.
-const PROBE_AFTER: Duration = Duration::from_secs(4);
-/// No sign of life for this long after asking: it is not.
+/// No sign of life for this long after asking whether the stream is alive: it is not.
 const STALLED: Duration = Duration::from_secs(20);
 /// How long the last acknowledgement may take to go out.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -93,8 +92,9 @@ pub struct Lane<'a> {
     definitions: tokio::sync::watch::Receiver<u64>,
     /// With `--once`: where to end.
     target: Option<Lsn>,
-    /// The last message sent to see whether it comes back.
-    probe: Option<(Lsn, Instant)>,
+    probe: Probe,
+    /// Once we are past here, whatever surprised this stream, or the one before it, lies behind us.
+    surprised_before: Option<Lsn>,
 }
 
 impl<'a> Lane<'a> {
@@ -120,7 +120,8 @@ impl<'a> Lane<'a> {
             confirmed_at: Instant::now(),
             definitions,
             target,
-            probe: None,
+            probe: Probe::new(stalled_after()),
+            surprised_before: None,
         }
     }
 
@@ -145,6 +146,8 @@ impl<'a> Lane<'a> {
     async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
         let mut stop = self.shared.stop.clone();
         let mut objection = self.shared.objection.subscribe();
+        // A predecessor may have left a finding open; what it was about is in the log by now.
+        self.surprised_before = Some(self.store.current_lsn().await?);
         loop {
             if self.in_flight.is_none() {
                 if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
@@ -157,6 +160,7 @@ impl<'a> Lane<'a> {
                 } else {
                     self.confirm_idle(stream, false).await?;
                 }
+                self.settle_surprises().await?;
             }
             let (in_flight, room) = (self.in_flight.is_some(), !self.full());
             let behind = !in_flight && self.handed_off > self.durable;
@@ -172,7 +176,7 @@ impl<'a> Lane<'a> {
                 batch = recorded(&mut self.in_flight), if in_flight => Step::Recorded(batch),
                 event = stream.next(), if room => Step::Arrived(event?),
                 () = tokio::time::sleep_until(due.into()), if behind && !self.pending.open => Step::Due,
-                () = tokio::time::sleep(PROBE_AFTER), if !in_flight => Step::Quiet,
+                () = tokio::time::sleep(self.probe.ask_after()), if !in_flight => Step::Quiet,
             };
             match step {
                 Step::Recorded(batch) => {
@@ -199,40 +203,34 @@ impl<'a> Lane<'a> {
     }
 
     fn at_rest(&self, target: Lsn) -> bool {
-        !self.pending.open && !self.pending.is_work() && *self.shared.reached.borrow() >= target
+        !self.pending.open && !self.pending.is_work() && self.shared.reached.lsn() >= target
     }
 
     fn full(&self) -> bool {
         self.pending.rows.len() >= self.shared.config.batch_rows || self.pending.bytes >= BATCH_BYTES
     }
 
-    /// Silence has two meanings. A message of our own through the log tells them apart: it comes back through a live
-    /// stream. Anything that moves counts as alive, so a huge transaction on its way is not taken for a stall.
+    /// Silence has two meanings; see [`Probe`].
     async fn probe(&mut self) -> Result<()> {
-        let reached = *self.shared.reached.borrow();
-        match self.probe {
-            Some((sent, at)) if reached < sent && at.elapsed() >= STALLED => Err(Error::new(
+        match self.probe.quiet(self.shared.reached.lsn(), Instant::now()) {
+            Quiet::Ask => {
+                let at = self.store.emit_probe().await?;
+                self.probe.asked(at, Instant::now());
+                Ok(())
+            }
+            Quiet::Wait => Ok(()),
+            Quiet::Dead(sent) => Err(Error::new(
                 Kind::Replication,
                 format!(
                     "the stream stalled: our own message at {sent} did not come back within {} s",
-                    STALLED.as_secs()
+                    self.probe.answer().as_secs()
                 ),
             )),
-            Some((sent, _)) if reached < sent => Ok(()),
-            _ => {
-                self.probe = Some((self.store.emit_probe().await?, Instant::now()));
-                Ok(())
-            }
         }
     }
 
     async fn take(&mut self, event: Event) -> Result<()> {
-        // Whatever arrives is progress; only a probe that nothing followed may be overdue.
-        if let (Some((_, at)), Event::Begin | Event::Change(_) | Event::Commit { .. }) =
-            (&mut self.probe, &event)
-        {
-            *at = Instant::now();
-        }
+        self.probe.heard(Instant::now());
         let pending = &mut self.pending;
         match event {
             Event::Begin => {
@@ -278,11 +276,24 @@ impl<'a> Lane<'a> {
                 let key = format!("{}:{}", surprise.code(), self.shared.config.slot);
                 let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
                 self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
+                self.surprised_before = Some(self.store.current_lsn().await?);
                 if self.is_past(&surprise).await? {
                     return Ok(());
                 }
                 // Not acknowledged: the server keeps it until the definition or the publication is mended.
                 return Err(Error::new(Kind::Replication, surprise.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What surprised the stream ends with the stream being past it: it was mended, or left to the tables. A surprise that
+    /// still stands stops the stream before it, so that it never comes here.
+    async fn settle_surprises(&mut self) -> Result<()> {
+        if self.surprised_before.take_if(|before| *before <= self.shared.reached.lsn()).is_some() {
+            for code in Surprise::CODES {
+                let key = format!("{code}:{}", self.shared.config.slot);
+                self.store.resolve(&key, "the stream is past it").await?;
             }
         }
         Ok(())
@@ -333,7 +344,7 @@ impl<'a> Lane<'a> {
         self.worked = batch.took;
         let Some(lsn) = batch.whole else { return };
         self.handed_off = lsn;
-        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        self.shared.reached.move_to(lsn);
         if batch.recorded {
             self.acknowledge(lsn, stream);
             failpoint("after_acknowledge");
@@ -357,7 +368,7 @@ impl<'a> Lane<'a> {
         if lsn <= self.durable {
             return Ok(());
         }
-        self.shared.reached.send_if_modified(|r| std::mem::replace(r, lsn.max(*r)) < lsn);
+        self.shared.reached.move_to(lsn);
         let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
         let asked = std::mem::take(&mut self.pending.asked);
         let pause = if self.handed_off > self.durable { RECORD_EVERY } else { IDLE_CONFIRM };
@@ -376,6 +387,14 @@ impl<'a> Lane<'a> {
         self.acknowledge(lsn, stream);
         Ok(())
     }
+}
+
+fn stalled_after() -> Duration {
+    #[cfg(debug_assertions)]
+    if let Some(sooner) = crate::config::stalled_after() {
+        return sooner;
+    }
+    STALLED
 }
 
 /// Waits for the batch that is under way. Cancel safe: the batch stays where it is.

@@ -1,4 +1,4 @@
 select certificate
   from public.v_governance_certificate_history
- order by (certificate ->> 'taken_at')::timestamptz desc
+ order by taken_at desc
  limit $1
