@@ -87,6 +87,7 @@ declare
     v_captured uuid[];
     v_emitted_n int := 0;
     v_captured_n int := 0;
+    v_reopened_n int := 0;
     v_new uuid[];
     v_all_new boolean;
     v_n bigint;
@@ -152,6 +153,16 @@ begin
                 returning id
             )
             select array_agg(id), count(*) into v_captured, v_captured_n from staged;
+
+            -- Captured, drained, lost from the outbox, and found by an audit while its type is out of service again: the capture
+            -- is opened again, or nothing would ever record it. It is not new: its groups were marked when it was captured.
+            if v_emitted_n + v_captured_n < v_total then
+                update event_pending p set processed_at = null
+                  from unnest(s_id, s_rule, s_flag) as s (id, rule, flag)
+                 where p.id = s.id and p.processed_at is not null and not (s.flag = 0 and v_active[s.rule])
+                   and not exists (select from event_outbox o where o.id = s.id);
+                get diagnostics v_reopened_n = row_count;
+            end if;
 
             if v_captured_n > 0 then
                 for v_finding in
@@ -268,7 +279,7 @@ begin
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
     emitted := v_emitted_n;
-    captured := v_captured_n;
+    captured := v_captured_n + v_reopened_n;
     return next;
 end
 $$;

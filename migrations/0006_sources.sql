@@ -67,7 +67,8 @@ $$;
 
 -- Registers or redefines a source. A new integer-keyed source starts with every id of its type unseen, but for those that were
 -- handed off, proven and then removed by retention (0008), which are not read again when a source that was removed is
--- registered anew. (Keys without ranges are looked up one by one, in gov_retired_signal.)
+-- registered anew: neither whole keys nor those of which only some signals are gone, for the rest of these is recorded.
+-- (Keys without ranges are looked up one by one, in gov_retired_signal.)
 create function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
 returns text language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
@@ -93,8 +94,12 @@ begin
         insert into gov_worker_gap (worker_name, source_name, lo, hi)
         select p_worker, p_source, i.lo, i.hi
           from unnest(nummultirange(numrange(p_lo, p_hi, '[]'))
-                      - coalesce((select range_agg(numrange(t.lo, t.hi, '[]')) from gov_retired_range t
-                                   where t.source_name = p_source), '{}'::nummultirange)) as r (part)
+                      - coalesce((select range_agg(numrange(t.lo, t.hi, '[]'))
+                                    from (select r.lo, r.hi from gov_retired_range r where r.source_name = p_source
+                                           union all
+                                          select s.number, s.number from gov_retired_signal s
+                                           where s.source_name = p_source and s.number is not null) t),
+                                 '{}'::nummultirange)) as r (part)
          cross join lateral (select lower(r.part) + case when lower_inc(r.part) then 0 else 1 end as lo,
                                     upper(r.part) - case when upper_inc(r.part) then 0 else 1 end as hi) i
          where i.lo <= i.hi;

@@ -1,7 +1,8 @@
 -- The proof of no loss: certificates, resumable audits, and what retention took away.
 
 -- What retention removed from the outbox, so that no audit takes it for missing and emits it again. Integer keys are kept
--- as ranges, because births are contiguous; the signals of other keys one by one.
+-- as ranges, because births are contiguous; a range says that no signal of its keys was left. Signals of other keys stand one
+-- by one, and so do those whose key still had others, captured or younger: a range would excuse these as well.
 create table public.gov_retired_range (
     source_name text   not null,
     lo          bigint not null,
@@ -11,8 +12,24 @@ create table public.gov_retired_range (
     check (lo <= hi)
 );
 create table public.gov_retired_signal (
-    id         uuid        primary key,
-    retired_at timestamptz not null default now()
+    id          uuid        primary key,
+    source_name text,
+    -- The key, where it is an integer.
+    number      bigint,
+    retired_at  timestamptz not null default now()
+);
+create index gov_retired_signal_number on public.gov_retired_signal (source_name) where number is not null;
+
+-- Every key that the last audit of a source found wrong, in the order it was found: as many as there are, and none of them in
+-- the memory of whoever audits. They are those of the audit under way or, after its end, of that one.
+create table public.gov_audit_name (
+    source_name text   not null,
+    -- Every row, or those since the last certificate: the one leaves the other's names alone.
+    depth       text   not null check (depth in ('full', 'recent')),
+    verdict     text   not null check (verdict in ('missing', 'doubled', 'orphan')),
+    n           bigint not null,
+    key         text   not null,
+    primary key (source_name, depth, verdict, n)
 );
 
 -- The history of certificates, for whoever looks on: the latest thousand of each source. As events they may be kept for
@@ -44,10 +61,19 @@ begin
         perform pg_advisory_xact_lock_shared(6748001, 1);
     end if;
     perform gov_lease_fence(p_worker, p_owner, p_term);
-    update gov_worker_cursor
-       set last_run_summary = jsonb_set(last_run_summary, '{certificate}', p_certificate), updated_at = clock_timestamp(),
-           phase = 'incremental'
-     where worker_name = p_cursor_worker and source_name = p_source;
+    -- The latest is the one that reaches furthest: an audit speaks for the snapshot it began with, and the daemon may have
+    -- certified beyond that since. One of another server, or of transactions that are not there yet (a backup was put back),
+    -- stands in nobody's way. What looked at a part of the rows only is complete through nothing and never the latest.
+    update gov_worker_cursor c
+       set last_run_summary = case
+               when p_certificate ? 'since' or coalesce(
+                   c.last_run_summary #>> '{certificate,system_identifier}' = p_certificate ->> 'system_identifier'
+                   and (c.last_run_summary #>> '{certificate,frontier}')::xid8 > (p_certificate ->> 'frontier')::xid8
+                   and (c.last_run_summary #>> '{certificate,frontier}')::xid8 <= pg_snapshot_xmax(pg_current_snapshot()), false)
+               then c.last_run_summary
+               else jsonb_set(c.last_run_summary, '{certificate}', p_certificate) end,
+           updated_at = clock_timestamp(), phase = 'incremental'
+     where c.worker_name = p_cursor_worker and c.source_name = p_source;
     if p_history then
         -- The totals that metrics are read from (0013), in the same commit: a certificate that is there was counted, one that
         -- is not was not. Behind the cursor's row, which a daemon and an audit that certify the same source both lock first,
@@ -92,21 +118,51 @@ begin
 end
 $$;
 
--- Where a full audit stands: the last key it has checked and what it has counted so far, in one row and one commit. Both are
--- in the summary: the watermark columns of this row move with every repair, which may lie anywhere in a chunk.
-create function public.gov_audit_checkpoint(p_worker text, p_owner text, p_term bigint, p_source text, p_after text,
-                                            p_progress jsonb)
+-- Where an audit stands: the last key it has checked, what it has counted so far and the names of what it counted, in one
+-- commit, so that whoever goes on after a kill names each key once. Key and counts are in the summary: the watermark columns of
+-- this row move with every repair, which may lie anywhere in a chunk. An audit that begins anew (p_anew) forgets the names of
+-- the last one. One of recent rows is short and not resumed; of it only the names are kept.
+create function public.gov_audit_checkpoint(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
+                                            p_after text, p_progress jsonb, p_anew boolean, p_verdict text[], p_key text[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
-    insert into gov_worker_cursor as c (worker_name, source_name, last_run_at, last_run_summary)
-    values (p_worker, p_source, clock_timestamp(),
-            jsonb_build_object('audit', p_progress || jsonb_build_object('after', p_after)))
-    on conflict (worker_name, source_name) do update
-        set last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
-            last_run_summary = jsonb_set(c.last_run_summary, '{audit}', excluded.last_run_summary -> 'audit');
+    if p_anew then
+        delete from gov_audit_name where source_name = p_source and depth = p_depth;
+    end if;
+    if cardinality(p_key) > 0 then
+        insert into gov_audit_name (source_name, depth, verdict, n, key)
+        select p_source, p_depth, u.verdict,
+               coalesce((select max(a.n) from gov_audit_name a
+                          where a.source_name = p_source and a.depth = p_depth and a.verdict = u.verdict), 0) + u.n, u.key
+          from unnest(p_verdict, p_key) with ordinality as u (verdict, key, n);
+    end if;
+    if p_depth = 'full' then
+        insert into gov_worker_cursor as c (worker_name, source_name, last_run_at, last_run_summary)
+        values (p_worker, p_source, clock_timestamp(),
+                jsonb_build_object('audit', p_progress || jsonb_build_object('after', p_after)))
+        on conflict (worker_name, source_name) do update
+            set last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
+                last_run_summary = jsonb_set(c.last_run_summary, '{audit}', excluded.last_run_summary -> 'audit');
+    end if;
     perform gov_lease_fence(p_worker, p_owner, p_term);
+end
+$$;
+
+-- The end of an audit: its certificate, unless it was a mere check, and that it is over, in one commit. An audit that is killed
+-- before it comes to its end again and is certified then; none is over without its repairs standing in a certificate and in
+-- the totals. The certificate first: its locks are those that a batch shares, and are taken in a batch's order.
+create function public.gov_audit_finish(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
+                                        p_progress jsonb, p_cursor_worker text, p_certificate jsonb)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    if p_certificate is not null then
+        perform gov_certificate_put(p_worker, p_owner, p_term, p_cursor_worker, p_source, p_certificate, true);
+    end if;
+    perform gov_audit_checkpoint(p_worker, p_owner, p_term, p_source, p_depth, null, p_progress, false, '{}', '{}');
 end
 $$;
 
@@ -120,7 +176,7 @@ declare
     v_n bigint;
 begin
     perform pg_advisory_xact_lock(6748001, 2);
-    create temp table if not exists pg_temp.gov_retired (id uuid, source text, key text, numbered boolean) on commit drop;
+    create temp table if not exists pg_temp.gov_retired (id uuid, source text, number bigint, whole boolean) on commit drop;
     truncate pg_temp.gov_retired;
     with gone as (
         delete from event_outbox e
@@ -133,19 +189,63 @@ begin
         returning e.id, e.safe_payload ->> 'source' as source, e.safe_payload ->> 'source_key' as key
     )
     insert into pg_temp.gov_retired
-    select g.id, g.source, g.key, coalesce(c.metadata #>> '{id,type}' in ('int4', 'int8'), false)
+    select g.id, g.source,
+           -- A key that is no number was not written by us; its signal stands for itself.
+           case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,18}$' then g.key::bigint end, false
       from gone g left join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
     get diagnostics v_n = row_count;
 
-    insert into gov_retired_signal (id) select id from pg_temp.gov_retired where not numbered on conflict do nothing;
+    -- Whether anything of a key is left, recorded or waiting. The identities of an integer key are a stretch of their own
+    -- (gov_handoff_identity: only the last 42 bits tell them apart), so the primary keys answer that.
+    update pg_temp.gov_retired g set whole = true
+      from (select k.source, k.number, (k.head || to_hex(k.tail))::uuid as lo, (k.head || to_hex(k.tail | 4398046511103))::uuid as hi
+              from (select d.source, d.number,
+                           t.tag || lpad(to_hex((d.k >> 32) & 4294967295), 8, '0') || '8' || lpad(to_hex((d.k >> 20) & 4095), 3, '0') as head,
+                           (-9223372036854775808)::bigint | ((d.k & 1048575) << 42) as tail
+                      from (select distinct source, number, number # (-9223372036854775808)::bigint as k
+                              from pg_temp.gov_retired where number is not null) d
+                      join (select s.source, encode(substr(sha256(convert_to(s.source, 'UTF8')), 1, 2), 'hex') as tag
+                              from (select distinct source from pg_temp.gov_retired) s) t on t.source = d.source) k) x
+     where g.source = x.source and g.number = x.number
+       and not exists (select from event_outbox o where o.id between x.lo and x.hi)
+       and not exists (select from event_pending p where p.id between x.lo and x.hi and p.processed_at is null);
+
+    insert into gov_retired_signal (id, source_name, number)
+    select id, source, number from pg_temp.gov_retired where not whole on conflict do nothing;
 
     -- Islands of consecutive keys; a key with several signals counts once. Ranges that touch are left as they are.
     insert into gov_retired_range (source_name, lo, hi)
-    select source, min(key), max(key)
-      from (select source, key, key - row_number() over (partition by source order by key) as island
-              from (select distinct source, key::bigint as key from pg_temp.gov_retired where numbered) d) i
+    select source, min(number), max(number)
+      from (select source, number, number - row_number() over (partition by source order by number) as island
+              from (select distinct source, number from pg_temp.gov_retired where whole) d) i
      group by source, island
     on conflict (source_name, lo) do update set hi = greatest(gov_retired_range.hi, excluded.hi);
+    return v_n;
+end
+$$;
+
+-- Removes up to p_limit captures that were drained before p_before. While they are here they keep a signal that is lost and
+-- repaired from marking its groups again; so only those go whose signal is recorded, or was retired.
+create function public.gov_pending_retire(p_before timestamptz, p_limit int)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_n bigint;
+begin
+    delete from event_pending e
+     using (select p.id from event_pending p
+             where p.event_domain = 'governance' and p.processed_at < p_before
+               and (p.entity_ref is null
+                    or exists (select from event_outbox o where o.id = p.id)
+                    or exists (select from gov_retired_signal r where r.id = p.id)
+                    or exists (select from gov_retired_range r
+                                where r.source_name = p.capture_payload ->> 'source'
+                                  and case when p.capture_payload ->> 'source_key' ~ '^-?[0-9]{1,18}$'
+                                           then (p.capture_payload ->> 'source_key')::bigint end between r.lo and r.hi))
+             limit p_limit) x
+     where e.id = x.id;
+    get diagnostics v_n = row_count;
     return v_n;
 end
 $$;
@@ -177,19 +277,24 @@ declare
     f regprocedure;
 begin
     foreach f in array array['public.gov_certificate_put(text,text,bigint,text,text,jsonb,boolean)'::regprocedure,
-        'public.gov_audit_checkpoint(text,text,bigint,text,text,jsonb)'::regprocedure,
+        'public.gov_audit_checkpoint(text,text,bigint,text,text,text,jsonb,boolean,text[],text[])'::regprocedure,
+        'public.gov_audit_finish(text,text,bigint,text,text,jsonb,text,jsonb)'::regprocedure,
         'public.gov_outbox_retire(text,timestamptz,int)'::regprocedure,
+        'public.gov_pending_retire(timestamptz,int)'::regprocedure,
         'public.gov_notices_retire(timestamptz,int)'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
     end loop;
 end
 $$;
-grant execute on function public.gov_outbox_retire(text, timestamptz, int), public.gov_notices_retire(timestamptz, int)
-    to gov_handoff_operator;
+grant execute on function public.gov_outbox_retire(text, timestamptz, int), public.gov_pending_retire(timestamptz, int),
+    public.gov_notices_retire(timestamptz, int) to gov_handoff_operator;
 grant execute on function public.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean),
-    public.gov_audit_checkpoint(text, text, bigint, text, text, jsonb) to gov_handoff_worker;
+    public.gov_audit_checkpoint(text, text, bigint, text, text, text, jsonb, boolean, text[], text[]),
+    public.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb) to gov_handoff_worker;
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
 grant select, insert, update, delete on public.gov_certificate_log to gov_handoff_owner;
-grant select on public.gov_retired_range, public.gov_retired_signal to gov_handoff_worker, gov_handoff_operator;
+grant select, insert, delete on public.gov_audit_name to gov_handoff_owner;
+grant select on public.gov_retired_range, public.gov_retired_signal, public.gov_audit_name
+    to gov_handoff_worker, gov_handoff_operator;

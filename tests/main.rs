@@ -66,6 +66,9 @@ mod hostile;
 // The proof of no loss: audits, certificates, frontiers, retention, conservation.
 mod proof;
 
+// What audits and replays look for and say: scope, names, strays, reasons, what was drained or retired.
+mod audit;
+
 // The mode machine: whatever takes the stream away, it comes back by itself and nothing is missed.
 mod modes;
 

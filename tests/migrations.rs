@@ -95,7 +95,7 @@ async fn the_way_back_refuses_with_a_count_and_then_leaves_nothing_of_ours() {
     assert_eq!(refused.code, 1, "{}", refused.err);
     // Certificates are captured too, but they are no handoffs.
     let captured = SIGNALS - 5 + UNMAPPED;
-    let counts = format!("5 recorded and {captured} captured handoffs, 0 dead letters and 27 source rows");
+    let counts = format!("5 recorded and {captured} captured handoffs, 0 dead letters and 29 source rows");
     assert!(refused.err.contains(&counts) && refused.err.contains("--discard"), "{}", refused.err);
     assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
     assert_eq!(objects(&db).await, there, "refused is unchanged");
@@ -159,6 +159,24 @@ async fn a_live_substrate_is_adopted_works_and_outlives_the_way_back() {
     done(&db.url, &["types", "activate", "--all"]).await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     assert_eq!(number(&db.client, signals).await, SIGNALS + 1, "only the row that was refused before is new");
+}
+
+#[tokio::test]
+async fn the_way_back_does_not_forget_what_was_retired_unless_told() {
+    let db = adopted().await;
+    done(&db.url, &["migrate"]).await;
+    db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
+    done(&db.url, &["types", "activate", "--all"]).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    done(&db.url, &["audit", "--full"]).await;
+    done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    let refused = cli(&db.url, &["migrate", "revert"]).await;
+    assert_eq!(refused.code, 1, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("were retired, which would be emitted again"), "{}", refused.err);
+    assert!(refused.err.contains("--discard"), "{}", refused.err);
+    let kept = "select count(*) from gov_retired_range";
+    assert!(number(&db.client, kept).await > 0);
+    done(&db.url, &["migrate", "revert", "--discard"]).await;
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ gov_repair_total gov_certificate_log measurement_registry normative_registry: - 
 gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
-dot_config event_outbox event_pending event_type_registry gov_retired_range gov_retired_signal: - r r -
+dot_config event_outbox event_pending event_type_registry gov_audit_name gov_retired_range gov_retired_signal: - r r -
 gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
 queue_heartbeat: - r r -
 gov_candidate_group gov_candidate_state system_issues: - r r -
@@ -35,8 +35,8 @@ gov_audit_note() gov_finding_sustain() gov_frontier_advance() gov_gap_cool(): - 
 gov_heartbeat_emit() gov_lease_claim() gov_lease_renew() gov_stream_bind() gov_stream_confirm(): - x - -
 gov_dead_letter_failed() gov_dead_letter_lease() gov_dead_letter_replayed() gov_dead_letter_resolve(): - - x -
 gov_trust_set(): - - x -
-gov_notices_retire() gov_outbox_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
-gov_audit_checkpoint() gov_certificate_put(): - x - -
+gov_notices_retire() gov_outbox_retire() gov_pending_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
+gov_audit_checkpoint() gov_audit_finish() gov_certificate_put(): - x - -
 fn_governance_watch() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
 gov_lease_resign() gov_trust_promote(): - x x -

@@ -4,17 +4,19 @@ use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::Result;
+use crate::store::audit::Verdict;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
 use crate::workers::audit::{self, Audit, Phase, Progress, Scope};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Keys named on a terminal; the rest are in `--json`.
-const SHOWN: usize = 20;
+/// Keys named on a terminal; all of them are in `--json`.
+const SHOWN: i64 = 20;
+/// What of a long list of names is held before it is printed.
+const BUFFER: usize = 64 << 10;
 
 #[derive(Args)]
 pub struct AuditCommand {
@@ -59,12 +61,14 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
         bar.finish_and_clear();
         results.push((name, progress));
     }
-    store.resign_lease(&lease).await?;
-    if command.json {
-        print_json(&results)?
+    // The next audit forgets the names of this one, so they are told before it may begin.
+    let told = if command.json {
+        print_json(&store, &results, command.full).await
     } else {
-        print(&results, command.check)
-    }
+        print(&store, &results, &command).await
+    };
+    store.resign_lease(&lease).await?;
+    told?;
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
 }
@@ -93,21 +97,48 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     if bar.length().is_some_and(|l| l < progress.rows) {
         bar.set_length(progress.rows);
     }
-    if progress.phase == Phase::Signals {
+    if progress.phase != Phase::Rows {
         bar.set_message("looking for orphans");
     }
 }
 
-fn print_json(results: &[(String, Progress)]) -> Result<()> {
-    let sources: Vec<_> =
-        results.iter().map(|(name, p)| json!({ "source": name, "clean": p.clean(), "audit": p })).collect();
-    output::json(&json!({ "clean": results.iter().all(|(_, p)| p.clean()), "sources": sources }))
+/// Written as it is read: with a million keys missing, a million are named.
+async fn print_json(store: &Store, results: &[(String, Progress)], full: bool) -> Result<()> {
+    let clean = results.iter().all(|(_, p)| p.clean());
+    output::part(format_args!("{{\"clean\":{clean},\"sources\":["));
+    for (i, (name, p)) in results.iter().enumerate() {
+        let (comma, source) = (if i > 0 { "," } else { "" }, serde_json::to_string(name)?);
+        let audit = serde_json::to_string(p)?;
+        let fields = audit.strip_suffix('}').unwrap_or(&audit);
+        output::part(format_args!(
+            "{comma}\n{{\"source\":{source},\"clean\":{},\"audit\":{fields}",
+            p.clean()
+        ));
+        for verdict in Verdict::ALL {
+            let mut text = format!(",\"{}_keys\":[", verdict.name());
+            let mut first = true;
+            let each = |key: &str| {
+                text.push_str(if std::mem::take(&mut first) { "" } else { "," });
+                text.push_str(&serde_json::to_string(key)?);
+                if text.len() > BUFFER {
+                    output::part(&text);
+                    text.clear();
+                }
+                Ok(())
+            };
+            store.audit_names(name, full, verdict, i64::MAX, each).await?;
+            output::part(format_args!("{text}]"));
+        }
+        output::part("}}");
+    }
+    output::line("]}");
+    Ok(())
 }
 
-fn print(results: &[(String, Progress)], check: bool) {
+async fn print(store: &Store, results: &[(String, Progress)], command: &AuditCommand) -> Result<()> {
     let number = |n: u64| output::count(n.try_into().unwrap_or(i64::MAX));
     let row = |(name, p): &(String, Progress)| {
-        let repaired = if check { "-".to_owned() } else { number(p.repaired) };
+        let repaired = if command.check { "-".to_owned() } else { number(p.repaired) };
         vec![
             name.clone(),
             number(p.rows),
@@ -121,19 +152,26 @@ fn print(results: &[(String, Progress)], check: bool) {
     let header = ["source", "rows", "missing", "repaired", "doubled", "orphans", "took"];
     output::table(&header, &results.iter().map(row).collect::<Vec<_>>());
     for (name, p) in results {
-        for (word, keys, total) in
-            [("missing", &p.missing_keys, p.missing), ("orphan", &p.orphan_keys, p.orphans)]
-        {
+        if let Some(since) = &p.terms.since {
+            output::line(format_args!("{name}: rows from {since} on; those before it were not looked at"));
+        }
+        for (verdict, total) in Verdict::ALL.into_iter().zip([p.missing, p.doubled, p.orphans]) {
+            let mut shown = Vec::new();
+            let each = |key: &str| {
+                shown.push(key.to_owned());
+                Ok(())
+            };
             if total > 0 {
-                let shown: Vec<_> = keys.iter().take(SHOWN).map(String::as_str).collect();
-                let more = total - u64::try_from(shown.len()).unwrap_or(0);
+                store.audit_names(name, command.full, verdict, SHOWN, each).await?;
+                let more = total - u64::try_from(shown.len()).unwrap_or(0).min(total);
                 let rest = if more > 0 {
-                    format!(" and {} more (--json names them)", number(more))
+                    format!(" and {} more (audit --json names all of them)", number(more))
                 } else {
                     String::new()
                 };
-                output::line(format_args!("{name} {word}: {}{rest}", shown.join(", ")));
+                output::line(format_args!("{name} {}: {}{rest}", verdict.name(), shown.join(", ")));
             }
         }
     }
+    Ok(())
 }

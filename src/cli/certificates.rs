@@ -68,9 +68,14 @@ pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff retire").await?;
     let bar = ProgressBar::new_spinner();
     let signals = all(&bar, async || store.retire(&config.worker, before, CHUNK).await).await?;
+    // After the signals: a capture may go once its signal is recorded or retired.
+    let drained = all(&bar, async || store.retire_drained(before, CHUNK).await).await?;
     let notices = all(&bar, async || store.retire_notices(before, CHUNK).await).await?;
     bar.finish_and_clear();
     output::line(format_args!("{} certified signals retired", output::count(signals)));
+    if drained > 0 {
+        output::line(format_args!("{} captures that were drained since removed", output::count(drained)));
+    }
     if notices > 0 {
         let what = "old certificates, heartbeats and announcements removed";
         output::line(format_args!("{} {what}", output::count(notices)));

@@ -9,6 +9,11 @@ pub fn line(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
+/// Prints a part of a line, for what is too long to be put together first.
+pub fn part(text: impl std::fmt::Display) {
+    let _ = write!(std::io::stdout().lock(), "{text}");
+}
+
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string_pretty(value)?);

@@ -58,6 +58,9 @@ pub struct Certificate {
     pub kind: &'static str,
     /// Whether every row was compared, or those not older than the previous frontier.
     pub full: bool,
+    /// Where an audit of a part of the rows began; it is complete through nothing, and never a source's latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// Complete through: every transaction below this id, on this server, up to this log position and time.
     pub frontier: String,
     pub system_identifier: String,
@@ -66,7 +69,8 @@ pub struct Certificate {
     pub rows_checked: u64,
     pub already_recorded: u64,
     pub repaired: BTreeMap<Reason, u64>,
-    pub duplicates: u64,
+    /// Only audits count them.
+    pub duplicates: Option<u64>,
     pub digest: Digest,
     pub duration_ms: u64,
 }

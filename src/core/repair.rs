@@ -4,9 +4,9 @@
 //! somebody should look at.
 
 use crate::core::time::PgInstant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It was there before anybody looked.
@@ -23,7 +23,7 @@ pub enum Reason {
     GapAfterSlotLoss,
     /// Nothing had read it yet: the stream was away or behind, or the pass came before the next poll.
     NotYetRead,
-    /// Its recorded signal was removed: only an audit finds that.
+    /// It was handed off once, and its recorded signal was removed: only an audit finds that.
     Vanished,
 }
 

@@ -34,6 +34,17 @@ impl Key {
     }
 }
 
+impl std::fmt::Display for Key {
+    /// As the server renders it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Int(id) => id.fmt(f),
+            Self::Uuid(id) => id.fmt(f),
+            Self::Text(id) => id.fmt(f),
+        }
+    }
+}
+
 /// The greatest `(order key, id)` of what was handed off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watermark {

@@ -251,6 +251,7 @@ fn certificate(
         source: source.name().to_owned(),
         kind: "certify",
         full,
+        since: None,
         frontier: snapshot.xmin.to_string(),
         system_identifier: snapshot.system_identifier.clone(),
         lsn: snapshot.lsn.map(|l| l.to_string()),
@@ -258,7 +259,7 @@ fn certificate(
         rows_checked: total.seen.try_into().unwrap_or(u64::MAX),
         already_recorded: recorded.try_into().unwrap_or(u64::MAX),
         repaired: proof.repaired.clone(),
-        duplicates: 0,
+        duplicates: None,
         digest,
         duration_ms: proof.cost.as_millis().try_into().unwrap_or(u64::MAX),
     }

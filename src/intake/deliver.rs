@@ -58,6 +58,16 @@ impl MappedRow {
             source,
         }
     }
+
+    /// Leaves out every signal but these. What is delivered again is absorbed where it is recorded, but not where retention
+    /// took it.
+    #[must_use]
+    pub fn only(mut self, missing: &HashSet<Uuid>) -> Self {
+        if let Mapped::Handoffs(handoffs) = &mut self.mapped {
+            handoffs.retain(|handoff| missing.contains(&handoff.id));
+        }
+        self
+    }
 }
 
 /// One mapped row, whole: a row is handed off or set aside with all its signals.
@@ -71,7 +81,10 @@ pub(super) struct Item {
 /// What a look behind the stream found.
 pub struct Missing {
     pub rows: Vec<MappedRow>,
+    /// Rows of which nothing is missing.
     pub recorded: usize,
+    /// Signals, or letters of rows that cannot be handed off, that are nowhere.
+    pub signals: usize,
     /// Of every signal that the rows should have.
     pub digest: Digest,
 }
@@ -142,9 +155,13 @@ impl Delivery<'_> {
         }
         let seen = rows.len();
         let lacking = |ids: &Vec<Uuid>| ids.iter().any(|id| unrecorded.contains(id));
-        let rows: Vec<_> =
-            rows.into_iter().zip(&of_row).filter(|(_, of)| lacking(of)).map(|(row, _)| row).collect();
-        Ok(Missing { recorded: seen - rows.len(), rows, digest })
+        let rows: Vec<_> = rows
+            .into_iter()
+            .zip(&of_row)
+            .filter(|(_, of)| lacking(of))
+            .map(|(row, _)| row.only(&unrecorded))
+            .collect();
+        Ok(Missing { recorded: seen - rows.len(), rows, signals: unrecorded.len(), digest })
     }
 
     /// Those of `unrecorded` that are not staged, that retention did not take and no dead letter stands for: a full
@@ -226,14 +243,6 @@ impl Delivery<'_> {
         }
         poison.iter_mut().for_each(|item| item.handoffs.clear());
         Ok((outcome, cursor_steps(&poison)))
-    }
-}
-
-/// The identities of everything a row comes to.
-pub fn signal_ids(source: &Source, row: &Row) -> Vec<Uuid> {
-    match source.map(row) {
-        Mapped::Handoffs(handoffs) => handoffs.iter().map(|h| h.id).collect(),
-        Mapped::Excluded | Mapped::Refused(_) => vec![],
     }
 }
 

@@ -20,7 +20,7 @@ mod retry;
 mod standby;
 mod stream;
 
-pub use deliver::{Delivery, MappedRow, Outcome, signal_ids};
+pub use deliver::{Delivery, MappedRow, Outcome};
 pub use letters::{Decision, Outlook, outlook};
 pub use stream::prepare as prepare_replication;
 

@@ -65,12 +65,21 @@ pub struct Loss {
     pub captured: i64,
     pub dead_letters: i64,
     pub source_rows: i64,
+    /// Integer keys and signals that retention took: without the memory of them they would be handed off again.
+    pub retired: i64,
 }
 
 impl Loss {
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
+    }
+
+    fn forgotten(&self) -> String {
+        match self.retired {
+            0 => String::new(),
+            n => format!(" and forget that {n} were retired, which would be emitted again"),
+        }
     }
 }
 
@@ -183,8 +192,12 @@ impl Store {
             return Err(Error::new(
                 Kind::Refused,
                 format!(
-                    "revert would discard {} recorded and {} captured handoffs, {} dead letters and {} source rows; say --discard to do so",
-                    loss.signals, loss.captured, loss.dead_letters, loss.source_rows
+                    "revert would discard {} recorded and {} captured handoffs, {} dead letters and {} source rows{}; say --discard to do so",
+                    loss.signals,
+                    loss.captured,
+                    loss.dead_letters,
+                    loss.source_rows,
+                    loss.forgotten()
                 ),
             ));
         }
@@ -217,8 +230,23 @@ impl Store {
         Ok(reports)
     }
 
-    /// Counts only in tables that would go: those we created.
+    /// Counts only in tables that would go: those of the substrate that we created, and our own.
     async fn loss(&self, created: &[String]) -> Result<Loss> {
+        let there = self.one(include_str!("sql/migrate_exists.sql"), &[&"gov_retired_range"]).await?;
+        let retired = if there.try_get(0)? {
+            self.one(include_str!("sql/migrate_loss_retired.sql"), &[]).await?.try_get(0)?
+        } else {
+            0
+        };
+        let mut source_rows = 0;
+        for (table, filter) in [
+            ("birth_registry", "true"),
+            ("registry_changelog", "source_system is distinct from 'gov-handoff'"),
+            ("pivot_definitions", "true"),
+            ("governance_ruleset", "true"),
+        ] {
+            source_rows += self.count_created(created, table, filter).await?;
+        }
         let governance = "event_domain = 'governance'";
         Ok(Loss {
             signals: self
@@ -236,14 +264,8 @@ impl Store {
                 )
                 .await?,
             dead_letters: self.count_created(created, "iu_route_dead_letter", governance).await?,
-            source_rows: self.count_created(created, "birth_registry", "true").await?
-                + self
-                    .count_created(
-                        created,
-                        "registry_changelog",
-                        "source_system is distinct from 'gov-handoff'",
-                    )
-                    .await?,
+            source_rows,
+            retired,
         })
     }
 

@@ -1,6 +1,7 @@
 //! The sole owner of SQL. Every statement stands in `sql/`, every write goes through a function gate.
 
 pub mod apply;
+pub mod audit;
 pub mod catalogue;
 pub mod connect;
 pub mod cursor;

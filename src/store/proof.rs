@@ -1,4 +1,4 @@
-//! Certificates, audits and retention: what the proof of no loss is read from and written to.
+//! Certificates, what accounts for a signal, and retention: what the proof of no loss is read from and written to.
 
 use crate::core::certificate::Certificate;
 use crate::core::dead_letter::{RETRY_KIND, letter_key};
@@ -49,16 +49,6 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Recorded signals of a source after `after`, with the keys they are about.
-    pub async fn signals_of(&self, source: &Source, after: Uuid, limit: i64) -> Result<Vec<(Uuid, String)>> {
-        let (_, last) = source.identity.bounds();
-        let rows = self
-            .rows(include_str!("sql/signals_of_source.sql"), &[&source.name(), &after, &last, &limit])
-            .await
-            .context(format!("reading the signals of {}", source.name()))?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-    }
-
     /// Those of `keys` that no source row has.
     pub async fn absent_keys(&self, source: &Source, keys: &[String]) -> Result<Vec<String>> {
         let definition = &source.definition;
@@ -66,10 +56,6 @@ impl Store {
         let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
         let rows = self.rows(&quote::fill(include_str!("sql/absent_keys.sql"), &places), &[&keys]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    pub async fn duplicates(&self, table: &str) -> Result<i64> {
-        Ok(self.one(include_str!("sql/duplicates.sql"), &[&table]).await?.try_get(0)?)
     }
 
     /// Keeps a certificate as the source's latest, and in the history if it is worth an entry.
@@ -97,30 +83,6 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    pub async fn put_audit_progress(
-        &self,
-        lease: &Lease,
-        source: &str,
-        after: Option<&str>,
-        progress: &Value,
-    ) -> Result<()> {
-        let params: [&(dyn ToSql + Sync); 6] =
-            [&lease.worker, &lease.owner, &lease.term, &source, &after, progress];
-        self.one(include_str!("sql/audit_checkpoint.sql"), &params)
-            .await
-            .context("keeping the audit's progress")?;
-        Ok(())
-    }
-
-    pub async fn audit_progress(
-        &self,
-        worker: &str,
-        source: &str,
-    ) -> Result<Option<(Option<String>, Value)>> {
-        let row = self.optional(include_str!("sql/audit_progress.sql"), &[&worker, &source]).await?;
-        row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
-    }
-
     /// About how many rows a source has, for a progress bar.
     pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
         let table = quote::table(&source.definition);
@@ -135,6 +97,11 @@ impl Store {
     /// Removes one chunk of certified signals older than `before`; zero when none are left.
     pub async fn retire(&self, worker: &str, before: &str, limit: i32) -> Result<i64> {
         Ok(self.one(include_str!("sql/outbox_retire.sql"), &[&worker, &before, &limit]).await?.try_get(0)?)
+    }
+
+    /// Removes one chunk of captures that were drained before `before` and whose signals are accounted for.
+    pub async fn retire_drained(&self, before: &str, limit: i32) -> Result<i64> {
+        Ok(self.one(include_str!("sql/pending_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 
     /// Removes one chunk of what we said about ourselves before `before`; zero when nothing is left.

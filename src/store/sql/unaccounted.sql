@@ -1,9 +1,10 @@
 -- Signals that are nowhere: not emitted, not captured, not staged for a retry, not dead-lettered, not removed by retention.
--- A letter that was replayed stands for nothing any more: what it stood for is in the outbox, or missing.
+-- A letter that was replayed stands for nothing any more: what it stood for is in the outbox, or missing. Nor does a capture
+-- that was drained: it only remembers that its groups were marked.
 select u.id
   from unnest($2::uuid[], $3::text[], $4::bigint[], $5::uuid[]) as u (id, letter, number, staged)
  where not exists (select from public.event_outbox o where o.id = u.id)
-   and not exists (select from public.event_pending p where p.id = u.id)
+   and not exists (select from public.event_pending p where p.id = u.id and p.processed_at is null)
    and not exists (select from public.event_pending p
                     where p.id = u.staged and p.event_type_hint = 'governance.handoff.retry' and p.processed_at is null)
    and not exists (select from public.iu_route_dead_letter d

@@ -1,0 +1,178 @@
+//! What an audit is asked to do, and what it has counted so far.
+
+use crate::core::certificate::{Certificate, Digest};
+use crate::core::handoff::Source;
+use crate::core::repair::Reason;
+use crate::error::Result;
+use crate::store::audit::Place;
+use crate::store::rows::{Bound, Snapshot, Span};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+
+/// What to audit and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Every row; otherwise those not older than the last certificate.
+    pub full: bool,
+    /// Repair nothing.
+    pub check: bool,
+    pub since: Span,
+}
+
+/// The same in a form that is kept: an audit goes on only where one on the same terms was killed. What an audit of other rows,
+/// or by other rules, has passed is not what this one would have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    pub depth: Depth,
+    pub check: bool,
+    pub since: Option<String>,
+    /// A digest of the source's definition.
+    pub definition: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// Every row.
+    Full,
+    /// Every row from one on.
+    Since,
+    /// Rows not older than the last certificate.
+    #[default]
+    Recent,
+}
+
+impl Scope {
+    pub(super) fn terms(&self, source: &Source) -> Result<Terms> {
+        let since = self.since.from.as_ref().map(|from| match from {
+            Bound::Key(text) | Bound::Time(text) => text.clone(),
+        });
+        let depth = match (self.full, &since) {
+            (true, None) => Depth::Full,
+            (true, Some(_)) => Depth::Since,
+            (false, _) => Depth::Recent,
+        };
+        // By way of a value, whose fields have an order of their own.
+        let definition = serde_json::to_value(&source.definition)?.to_string();
+        let definition = Sha256::digest(definition.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Terms { depth, check: self.check, since, definition })
+    }
+}
+
+/// What one source's audit has counted so far; what is stored between chunks. The names of what it counted are kept beside it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Progress {
+    #[serde(default)]
+    pub terms: Terms,
+    pub started_at: String,
+    pub finished: bool,
+    pub phase: Phase,
+    pub frontier: String,
+    pub system_identifier: String,
+    pub lsn: Option<String>,
+    pub rows: u64,
+    pub chunks: u64,
+    pub missing: u64,
+    pub repaired: u64,
+    pub reasons: BTreeMap<Reason, u64>,
+    pub doubled: u64,
+    pub orphans: u64,
+    /// Keys of the chunk under way that were found missing and may be repaired by now, though not counted.
+    pub repairing: Vec<(String, Reason)>,
+    /// The key of the last signal that was an orphan: signals of one key follow each other, and it is named once.
+    pub last_orphan: Option<String>,
+    pub digest: String,
+    pub spent_ms: u64,
+    /// Nothing of it was kept yet.
+    #[serde(skip)]
+    pub(super) anew: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    #[default]
+    Rows,
+    Signals,
+    Captures,
+    Over,
+}
+
+impl Phase {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Rows => Self::Signals,
+            Self::Signals => Self::Captures,
+            Self::Captures | Self::Over => Self::Over,
+        }
+    }
+
+    /// Where a phase over signals finds them.
+    pub(super) fn place(self) -> Option<Place> {
+        match self {
+            Self::Signals => Some(Place::Outbox),
+            Self::Captures => Some(Place::Pending),
+            Self::Rows | Self::Over => None,
+        }
+    }
+}
+
+impl Progress {
+    /// Nothing counted yet; complete, in the end, through what this snapshot covers.
+    pub(super) fn begun(snapshot: &Snapshot, terms: Terms) -> Self {
+        Self {
+            terms,
+            started_at: snapshot.taken_at.clone(),
+            frontier: snapshot.xmin.to_string(),
+            system_identifier: snapshot.system_identifier.clone(),
+            lsn: snapshot.lsn.map(|l| l.to_string()),
+            digest: Digest::default().to_string(),
+            anew: true,
+            ..Self::default()
+        }
+    }
+
+    /// Nothing was wrong.
+    #[must_use]
+    pub fn clean(&self) -> bool {
+        self.missing == 0 && self.doubled == 0 && self.orphans == 0
+    }
+
+    /// Adds a chunk of rows that is done: why each of those that lacked something did, and the signals of all.
+    pub(super) fn count(&mut self, rows: u64, lacking: impl Iterator<Item = Reason>, digest: Digest) {
+        self.chunks += 1;
+        self.rows += rows;
+        for reason in lacking {
+            self.missing += 1;
+            if !self.terms.check {
+                self.repaired += 1;
+                *self.reasons.entry(reason).or_default() += 1;
+            }
+        }
+        self.repairing.clear();
+        let mut sum = Digest::parse(&self.digest).unwrap_or_default();
+        sum.merge(digest);
+        self.digest = sum.to_string();
+    }
+
+    /// A check certifies nothing.
+    pub(super) fn certificate(&self, source: &Source) -> Option<Certificate> {
+        (!self.terms.check).then(|| Certificate {
+            source: source.name().to_owned(),
+            kind: "audit",
+            full: self.terms.depth == Depth::Full,
+            since: self.terms.since.clone(),
+            frontier: self.frontier.clone(),
+            system_identifier: self.system_identifier.clone(),
+            lsn: self.lsn.clone(),
+            taken_at: self.started_at.clone(),
+            rows_checked: self.rows,
+            already_recorded: self.rows - self.missing.min(self.rows),
+            repaired: self.reasons.clone(),
+            duplicates: Some(self.doubled),
+            digest: Digest::parse(&self.digest).unwrap_or_default(),
+            duration_ms: self.spent_ms,
+        })
+    }
+}
