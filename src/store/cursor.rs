@@ -28,7 +28,9 @@ impl Store {
                 let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?).map_err(|e| {
                     Error::config(format!("source {name}: its stored definition cannot be read: {e}"))
                 })?;
-                Ok(Arc::new(Source::compile(definition)?))
+                let mut source = Source::compile(definition)?;
+                source.cast_apart = row.try_get::<_, Vec<String>>(2)?.into_iter().collect();
+                Ok(Arc::new(source))
             })
             .collect()
     }

@@ -60,7 +60,7 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_ranges.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("id", &quote::identifier(&definition.id.column)),
                 ("id_type", definition.id.id_type.sql_name()),
@@ -124,7 +124,7 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_span.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("id", &id),
                 ("fresh", &certified.map_or_else(|| "true".to_owned(), younger_than)),
@@ -219,7 +219,7 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_frontier.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("frontier", &predicate),
                 ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
