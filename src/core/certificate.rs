@@ -1,5 +1,6 @@
 //! What a pass can vouch for, in a form that can be kept and compared.
 
+use crate::core::frontier::Distrust;
 use crate::core::repair::Reason;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -58,6 +59,9 @@ pub struct Certificate {
     pub kind: &'static str,
     /// Whether every row was compared, or those not older than the previous frontier.
     pub full: bool,
+    /// What made a certifying pass compare every row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full_because: Option<Distrust>,
     /// Complete through: every transaction below this id, on this server, up to this log position and time.
     pub frontier: String,
     pub system_identifier: String,

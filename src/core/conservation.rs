@@ -22,7 +22,7 @@ pub struct Conservation {
 impl Conservation {
     #[must_use]
     pub fn holds(&self) -> bool {
-        let more = self.rows - self.handed_off;
+        let more = self.rows.saturating_sub(self.handed_off);
         (0..=self.certified_away).contains(&more) && self.highest >= self.highest_handed_off
     }
 }

@@ -55,6 +55,15 @@ impl Store {
                 format!("table {place} does not exist; create it or correct schema and table"),
             );
         }
+        if rows.first().map(|row| row.try_get("partitioned")).transpose()?.unwrap_or(false) {
+            // The stream names the partition a row went to, and a transaction id is one of a partition as well.
+            return wrong(
+                Kind::Catalogue,
+                format!(
+                    "{place} is partitioned and holds no row itself; register each of its partitions as a source"
+                ),
+            );
+        }
         for name in &source.columns {
             let Some(column) = columns.iter().find(|c| c.name == *name) else {
                 let known: Vec<_> = columns.iter().map(|c| c.name.as_str()).collect();

@@ -35,14 +35,14 @@ impl Store {
             .collect()
     }
 
-    /// Registers or redefines a source; says `added`, `changed` or `unchanged`.
-    pub async fn put_source(&self, worker: &str, source: &SourceDefinition) -> Result<String> {
-        let (lo, hi) = source.id.id_type.bounds().unzip();
-        let definition = serde_json::to_value(source)?;
-        let row = self
-            .one(include_str!("sql/source_put.sql"), &[&worker, &source.name, &definition, &lo, &hi])
-            .await?;
-        Ok(row.try_get(0)?)
+    /// Registers or redefines sources, all of them or none; says of each `added`, `changed` or `unchanged`.
+    pub async fn put_sources(&self, worker: &str, sources: &[SourceDefinition]) -> Result<Vec<String>> {
+        let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
+        let definitions = sources.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        let (lo, hi): (Vec<_>, Vec<_>) = sources.iter().map(|s| s.id.id_type.bounds().unzip()).unzip();
+        let rows =
+            self.rows(include_str!("sql/source_put.sql"), &[&worker, &names, &definitions, &lo, &hi]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     pub async fn remove_source(&self, worker: &str, name: &str) -> Result<bool> {

@@ -6,7 +6,6 @@
 //! chunk with the counts so far, so that an audit that is killed goes on where it was and counts nothing twice.
 
 use crate::core::certificate::{Certificate, Digest};
-use crate::core::frontier::usable;
 use crate::core::handoff::{Mapped, Source};
 use crate::core::repair::Reason;
 use crate::core::row::Row;
@@ -156,9 +155,7 @@ impl Audit<'_> {
         // Ages are only compared on the server and within the range that the certifying pass itself trusts.
         let snapshot = self.reader.snapshot().await?;
         let known = self.store.frontier(self.intake, self.source.name()).await?;
-        let certified = known
-            .filter(|(f, system)| usable(*f, snapshot.next, *system == snapshot.system_identifier))
-            .map(|(f, _)| f);
+        let certified = known.filter(|f| f.distrust(&snapshot, None).is_none()).map(|f| f.xid);
         report(&progress);
         while progress.phase == Phase::Rows {
             let mut begun = Instant::now();
@@ -288,6 +285,7 @@ impl Audit<'_> {
                 source: self.source.name().to_owned(),
                 kind: "audit",
                 full: self.scope.full,
+                full_because: None,
                 frontier: progress.frontier.clone(),
                 system_identifier: progress.system_identifier.clone(),
                 lsn: progress.lsn.clone(),
