@@ -24,6 +24,22 @@ alter table public.gov_worker_cursor set (toast_tuple_target = 128, fillfactor =
 alter table public.gov_worker_cursor alter column metadata set storage external;
 comment on table public.gov_worker_cursor is 'one row per worker and source; metadata is the source definition, the truth at run time';
 
+-- Which table a source's name stands for. The name is in the identity of every signal, so another table under it would be
+-- taken for rows that were handed off, and the table under another name would be handed off again. That holds for as long as
+-- there are signals, so it is remembered beyond the removal of a source; a name that never recorded anything is let go.
+create table public.gov_source_table (
+    source_name  text    not null primary key,
+    table_schema text    not null,
+    table_name   text    not null,
+    id_column    text    not null,
+    -- integer, uuid or text: the widths of an integer give a row the same identity.
+    id_family    text    not null,
+    -- A table that was renamed is still the same.
+    relation     oid,
+    -- Some row of it was handed off.
+    used         boolean not null default false
+);
+
 -- Ids of a source that were never seen. The range that reaches the end of the type is the tail; every other one is a hole.
 -- An id leaves the ranges only in the transaction that records its handoff, which is the whole argument for no loss.
 create table public.gov_worker_gap (
@@ -69,6 +85,10 @@ create table public.gov_worker_frontier (
     system_identifier text        not null,
     certified_lsn     pg_lsn,
     certified_at      timestamptz not null default now(),
+    -- What was read: the relation and its file. A table that was swapped, restored or rewritten holds rows whose transactions
+    -- are below the frontier and that nobody has looked at.
+    relation          oid,
+    filenode          oid,
     -- How many ids left the open ranges without being seen; rows are counted against the ids that did.
     certified_away    numeric     not null default 0,
     primary key (worker_name, source_name)

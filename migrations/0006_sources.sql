@@ -65,44 +65,113 @@ $$;
 
 -- Sources ----------------------------------------------------------------------------------------------------------
 
--- Registers or redefines a source. A new integer-keyed source starts with every id of its type unseen, but for those that were
--- handed off, proven and then removed by retention (0008), which are not read again when a source that was removed is
--- registered anew: neither whole keys nor those of which only some signals are gone, for the rest of these is recorded.
--- (Keys without ranges are looked up one by one, in gov_retired_signal.)
+-- Binds a source's name to its table, or refuses: see gov_source_table.
+create function public.gov_source_bind(p_source text, p_definition jsonb)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_schema constant text := coalesce(p_definition ->> 'schema', 'public');
+    v_table constant text := coalesce(p_definition ->> 'table', p_source);
+    v_column constant text := p_definition #>> '{id,column}';
+    v_family constant text := case when p_definition #>> '{id,type}' in ('int4', 'int8') then 'integer'
+                                   else p_definition #>> '{id,type}' end;
+    v_relation constant oid := (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                                 where n.nspname = v_schema and c.relname = v_table);
+    v_known gov_source_table;
+    v_other text;
+begin
+    select * into v_known from gov_source_table where source_name = p_source;
+    if v_known.source_name is not null
+       and ((v_known.table_schema, v_known.table_name) <> (v_schema, v_table) and v_known.relation is distinct from v_relation
+            or (v_known.id_column, v_known.id_family) <> (v_column, v_family)) then
+        raise exception 'source % stands for %.% by its % key %, and not for %.% by its % key %: rows of the one would pass for rows of the other that were handed off',
+            p_source, v_known.table_schema, v_known.table_name, v_known.id_family, v_known.id_column,
+            v_schema, v_table, v_family, v_column
+            using errcode = 'GH003', hint = 'register it as a source of another name; sources remove ends the reading of the old one';
+    end if;
+    select source_name into v_other from gov_source_table
+     where source_name <> p_source
+       and ((table_schema, table_name) = (v_schema, v_table) or relation = v_relation)
+     limit 1;
+    if v_other is not null then
+        raise exception 'table %.% is source %, and as source % every row of it would be handed off again',
+            v_schema, v_table, v_other, p_source
+            using errcode = 'GH003', hint = format('keep the name %s for it; a name that never recorded anything is let go by sources remove', v_other);
+    end if;
+    insert into gov_source_table as b (source_name, table_schema, table_name, id_column, id_family, relation)
+    values (p_source, v_schema, v_table, v_column, v_family, v_relation)
+    on conflict (source_name) do update set table_schema = v_schema, table_name = v_table, relation = v_relation;
+end
+$$;
+
+-- The ids that a source's key can have and nobody has seen become open ranges, and what the key cannot have leaves them.
+-- A new source starts with every id of its type unseen, but for those that were handed off, proven and then removed by retention
+-- (0008), which are not read again when a source that was removed is registered anew: neither whole keys nor those of which only
+-- some signals are gone, for the rest of these is recorded. (Keys without ranges are looked up one by one, in
+-- gov_retired_signal.) A key that was widened opens what its old type could not hold; p_was is that type's extent.
+create function public.gov_source_open(p_worker text, p_source text, p_is nummultirange, p_was nummultirange)
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_open nummultirange;
+begin
+    -- Numeric and without their upper end, because the last bigint has no successor, and because ranges that touch become one:
+    -- the tail has to reach the end of the type.
+    select coalesce((select range_agg(numrange(g.lo, g.hi::numeric + 1)) from gov_worker_gap g
+                      where g.worker_name = p_worker and g.source_name = p_source), '{}')
+           + (p_is - p_was
+              - coalesce((select range_agg(numrange(t.lo, t.hi::numeric + 1))
+                            from (select r.lo, r.hi from gov_retired_range r where r.source_name = p_source
+                                   union all
+                                  select s.number, s.number from gov_retired_signal s
+                                   where s.source_name = p_source and s.number is not null) t), '{}'))
+      into v_open;
+    v_open := v_open * p_is;
+    delete from gov_worker_gap g
+     where g.worker_name = p_worker and g.source_name = p_source
+       and not exists (select from unnest(v_open) as r (part) where lower(r.part) = g.lo and upper(r.part) = g.hi::numeric + 1);
+    insert into gov_worker_gap (worker_name, source_name, lo, hi)
+    select p_worker, p_source, lower(r.part), upper(r.part) - 1 from unnest(v_open) as r (part)
+    on conflict (worker_name, source_name, lo) do nothing;
+end
+$$;
+
+-- Registers or redefines a source.
 create function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
 returns text language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 declare
     v_old jsonb;
+    v_was nummultirange := '{}';
 begin
     -- One definition at a time: two that register the same source would both find none.
     perform pg_advisory_xact_lock(6748001, 3);
-    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
+    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
     if v_old = p_definition then
         return 'unchanged';
     end if;
+    perform gov_source_bind(p_source, p_definition);
+    if v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
+        -- Batches replace ranges as they read them. They come first or see what we leave: this waits for those under way, and
+        -- before we hold anything that they want.
+        lock table gov_worker_gap in share row exclusive mode;
+    end if;
+    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
     if v_old is not null then
         update gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
          where worker_name = p_worker and source_name = p_source;
+        v_was := case v_old #>> '{id,type}'
+                 when 'int4' then '{[-2147483648, 2147483648)}' when 'int8' then '{[-9223372036854775808, 9223372036854775808)}'
+                 else '{}' end::nummultirange;
     else
         insert into gov_worker_cursor (worker_name, source_name, metadata, phase)
         values (p_worker, p_source, p_definition, 'seeding');
     end if;
-    if p_lo is not null and not exists (select from gov_worker_gap where worker_name = p_worker and source_name = p_source) then
-        -- Numeric ranges, because the last bigint has no successor; between two that touch there is no integer left.
-        insert into gov_worker_gap (worker_name, source_name, lo, hi)
-        select p_worker, p_source, i.lo, i.hi
-          from unnest(nummultirange(numrange(p_lo, p_hi, '[]'))
-                      - coalesce((select range_agg(numrange(t.lo, t.hi, '[]'))
-                                    from (select r.lo, r.hi from gov_retired_range r where r.source_name = p_source
-                                           union all
-                                          select s.number, s.number from gov_retired_signal s
-                                           where s.source_name = p_source and s.number is not null) t),
-                                 '{}'::nummultirange)) as r (part)
-         cross join lateral (select lower(r.part) + case when lower_inc(r.part) then 0 else 1 end as lo,
-                                    upper(r.part) - case when upper_inc(r.part) then 0 else 1 end as hi) i
-         where i.lo <= i.hi;
+    if p_lo is not null and v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
+        perform gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
     end if;
     if v_old is null then
         -- What was captured of producers that it did not trust still waits for its promotion, which asks the findings.
@@ -120,14 +189,23 @@ create function public.gov_source_remove(p_worker text, p_source text)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
+declare
+    v_used boolean;
 begin
+    perform pg_advisory_xact_lock(6748001, 3);
     -- In the order in which a certifying pass writes them.
     delete from gov_worker_frontier where worker_name = p_worker and source_name = p_source;
     delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
-    delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
-    if not found then
+    delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source
+    returning events_seen > 0 or attempts_written > 0 or dead_lettered > 0 into v_used;
+    if v_used is null then
         return false;
     end if;
+    -- Whatever was recorded keeps the name for its table. Another worker may read the source as well.
+    update gov_source_table set used = true where source_name = p_source and v_used and not used;
+    delete from gov_source_table b
+     where b.source_name = p_source and not b.used
+       and not exists (select from gov_worker_cursor c where c.source_name = p_source);
     perform gov_finding_orphans();
     return true;
 end
@@ -206,7 +284,7 @@ $$;
 -- `governance.holes.kept`) they are left to the frontier. How many ids that were is kept, because rows are counted against the
 -- ids that left the ranges.
 create function public.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
-                                            p_system text, p_lsn pg_lsn)
+                                            p_system text, p_lsn pg_lsn, p_relation oid, p_filenode oid)
 returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
@@ -215,14 +293,17 @@ declare
     v_kept bigint := gov_config_number('governance.holes.kept', 10000, 0, 1000000);
     v_away numeric;
 begin
-    insert into gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn)
-    values (p_worker, p_source, p_frontier, p_system, p_lsn)
+    insert into gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn, relation, filenode)
+    values (p_worker, p_source, p_frontier, p_system, p_lsn, p_relation, p_filenode)
     on conflict (worker_name, source_name) do update
-        set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, certified_at = clock_timestamp()
+        set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, relation = p_relation,
+            filenode = p_filenode, certified_at = clock_timestamp()
         -- A frontier of this server never goes back: the rows between were looked at under the later one.
         -- One that no transaction has reached yet was never a snapshot's, and must not stand in the way for ever.
         where f.system_identifier <> p_system or f.frontier < p_frontier
-           or f.frontier > pg_snapshot_xmax(pg_current_snapshot());
+           or f.frontier > pg_snapshot_xmax(pg_current_snapshot())
+           -- Another table under the same frontier was compared in full; it need not be again while an old writer holds F.
+           or f.frontier = p_frontier and (f.relation, f.filenode) is distinct from (p_relation, p_filenode);
     -- Whatever is in no open range and was not handed off was written by a transaction at or after the frontier: the next
     -- pass selects it by that and not by its id. So ids that nobody seems to use may leave the ranges as soon as there is a
     -- frontier; they are found at its cadence then. Not the lowest range, which is the way down, and nothing that is hot.

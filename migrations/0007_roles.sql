@@ -28,7 +28,7 @@ grant select, insert, update on public.event_pending, public.iu_route_dead_lette
     public.system_issues, public.dot_config, public.event_type_registry to gov_handoff_owner;
 grant insert on public.registry_changelog to gov_handoff_owner;
 grant select, insert, update, delete on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stream_position,
-    public.gov_worker_frontier, public.gov_candidate_group, public.gov_candidate_state to gov_handoff_owner;
+    public.gov_worker_frontier, public.gov_source_table, public.gov_candidate_group, public.gov_candidate_state to gov_handoff_owner;
 
 -- A live table may draw its id from a sequence that has privileges of its own.
 do $$

@@ -1,8 +1,8 @@
 //! Every kind of handoff through both paths: the same rows, whoever brought them.
 
 use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
-use crate::support::sources::register;
-use crate::support::{Daemon, TestDb, done, migrated, number, texts, until};
+use crate::support::sources::{TemporaryFile, register, rule, source};
+use crate::support::{Daemon, TestDb, cli, done, migrated, number, texts, until};
 
 /// Everything a signal says but for who captured it and when it was written.
 const SIGNALS_SAID: &str = "
@@ -146,5 +146,79 @@ async fn null_is_excluded_alike_and_silent_codes_stay_apart_on_both_paths() {
         assert_eq!(changes, ["law:L3", "registry_changelog:1", "registry_changelog:2"], "{mode}");
         let blamed = "select count(*) from system_issues where issue_kind in ('handoff_missed', 'source_not_conserved')";
         assert_eq!(number(&db.client, blamed).await, 0, "{mode}");
+    }
+}
+
+/// Types whose cast to text is not what their output function writes, and some where it is.
+const RENDERED: &str = "
+create type mood as enum ('glad', 'sad');
+create domain flag as boolean;
+create table things (id int primary key, b boolean, f flag, c char(5), i inet, d cidr, n numeric(8, 2), day date, x \"char\",
+                     m mood, j jsonb, a boolean[], v interval, w xml);
+";
+const RENDERED_ROWS: &str = "
+insert into things values
+    (1, true, true, 'ab', '10.0.0.1', '10.0.0.0/8', 1.5, '2026-02-03', 'z', 'glad', '{\"k\":[1,true]}', '{t,f,null}', '90 min',
+     '<?xml version=\"1.0\" encoding=\"utf-8\"?><r/>'),
+    (2, false, false, '', '10.0.0.1/24', '::1/128', 0, '0044-03-15 BC', '', 'sad', 'null', '{}', '-1 day', '<r>x</r>'),
+    (3, null, null, null, null, null, null, null, null, null, null, null, null, null)";
+
+#[tokio::test]
+async fn a_column_of_any_type_reads_alike_on_both_paths() {
+    let columns = ["id", "b", "f", "c", "i", "d", "n", "day", "x", "m", "j", "a", "v", "w"];
+    let every = "{b}|{f}|{c}|{i}|{d}|{n}|{day}|{x}|{m}|{j}|{a}|{v}|{w}";
+    // The rule on `true` fires by the text that the stream brings; the other for every row.
+    let when = rule("object_registered", "thing", "{id}", ["flag", "{b}"])
+        + "when = [{ column = \"b\", equals = \"t\" }, { column = \"c\", equals = \"ab   \" }, \
+           { column = \"i\", one_of = [\"10.0.0.1\"] }]\n";
+    let sources =
+        source("things", "int4", &columns) + &rule("object_born", "thing", every, ["flag", "{f}"]) + &when;
+    let said = "select capture_payload ->> 'change_kind' || ' ' || (capture_payload ->> 'object_ref')
+                  from event_pending where entity_table = 'things' and entity_ref is not null order by 1";
+    let mut paths = Vec::new();
+    for mode in ["poll", "stream"] {
+        let db = migrated().await;
+        db.client.batch_execute(RENDERED).await.expect("a table");
+        register(&db.url, &sources).await;
+        let rarely = [("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h")];
+        let mut daemon = Daemon::running(&db, mode, if mode == "poll" { &[] } else { &rarely }).await;
+        db.client.batch_execute(RENDERED_ROWS).await.expect("rows");
+        until(
+            &db.client,
+            "select count(*) = 4 from event_pending where entity_table = 'things' and entity_ref is not null",
+        )
+        .await;
+        paths.push(texts(&db.client, said).await);
+        daemon.sigterm();
+        // The frontier and the audit read it alike as well: they find what is recorded, and nothing else to say.
+        done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+        done(&db.url, &["audit", "--full"]).await;
+        done(&db.url, &["replay", "--source", "things", "--from", "1"]).await;
+        assert_eq!(texts(&db.client, said).await, paths[paths.len() - 1], "{mode}");
+    }
+    assert_eq!(paths[0], paths[1]);
+    let first = "object_born t|t|ab   |10.0.0.1|10.0.0.0/8|1.50|2026-02-03|z|glad|{\"k\": [1, true]}|{t,f,NULL}|01:30:00|";
+    assert!(paths[0].iter().any(|said| said.starts_with(first)), "{:?}", paths[0]);
+    assert!(paths[0].contains(&"object_registered 1".to_owned()), "{:?}", paths[0]);
+}
+
+#[tokio::test]
+async fn a_test_is_written_with_the_text_that_the_server_writes() {
+    let db = migrated().await;
+    db.client.batch_execute(RENDERED).await.expect("a table");
+    let head = source("things", "int4", &["id", "b", "c"]);
+    let born = rule("object_born", "thing", "{id}", ["flag", "{b}"]);
+    for (test, says) in [
+        ("{ column = \"b\", equals = \"true\" }", "boolean writes as `t`"),
+        ("{ column = \"b\", one_of = [\"f\", \"maybe\"] }", "`maybe`, which is no boolean"),
+        ("{ column = \"c\", equals = \"ab\" }", "character(5) writes as `ab   `"),
+    ] {
+        let exclude = head.clone() + &format!("exclude = [{test}]\n") + &born;
+        for definition in [exclude, head.clone() + &born + &format!("when = [{test}]\n")] {
+            let file = TemporaryFile::new("sources.toml", &definition);
+            let refused = cli(&db.url, &["sources", "apply", file.path()]).await;
+            assert_eq!(refused.code, 2, "{}", refused.err);
+            assert!(refused.err.contains(says), "{says}: {}", refused.err);
+        }
     }
 }

@@ -293,3 +293,98 @@ async fn a_source_whose_definition_cannot_be_read_is_named_and_can_be_removed() 
     done(&registry.url, &["sources", "remove", "pivot_definitions"]).await;
     done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
 }
+
+/// A source of the table `table` under another name; rules follow its head.
+fn named(name: &str, table: &str, id_type: &str) -> String {
+    let head = source(table, id_type, &["id", "code"]);
+    let head =
+        head.replacen(&format!("name = \"{table}\""), &format!("name = \"{name}\"\ntable = \"{table}\""), 1);
+    head + &rule("object_born", "thing", "thing:{code}", ["object_class", "thing"])
+}
+
+#[tokio::test]
+async fn a_name_stands_for_one_table_and_a_table_has_one_name() {
+    let registry = Registry::new().await;
+    let url = &registry.url;
+    registry
+        .sql(
+            "create table things (id int primary key, other int unique not null default 7, code text);
+              create table others (id int primary key, code text); create table idle (id uuid primary key, code text);
+              create table spare (id int primary key, code text);
+              insert into things (id, code) values (1, 'a')",
+        )
+        .await;
+    let apply = async |text: &str| {
+        let file = TemporaryFile::new("sources.toml", text);
+        done(url, &["sources", "apply", file.path()]).await
+    };
+    apply(&(named("things", "things", "int4") + &named("typo", "idle", "uuid"))).await;
+    done(url, &["run", "--once", "--mode", "poll"]).await;
+    let by_other = named("things", "things", "int4")
+        .replace("column = \"id\"", "column = \"other\"")
+        .replace("[\"id\"", "[\"other\"");
+    let cases = [
+        (
+            named("things_2", "things", "int4"),
+            ["public.things is source things", "handed off again", "keep the name things"],
+        ),
+        (
+            named("things", "others", "int4"),
+            ["source things stands for public.things", "public.others", "another name"],
+        ),
+        (by_other, ["source things stands for public.things", "integer key id", "integer key other"]),
+    ];
+    for removed in [false, true] {
+        if removed {
+            // What was recorded under the name stays, and so does what the name stands for.
+            done(url, &["sources", "remove", "things"]).await;
+        }
+        let before = contents(&registry).await;
+        for (text, words) in &cases {
+            // With a good one before it: all or none.
+            let file = TemporaryFile::new("sources.toml", &(named("first", "spare", "int4") + text));
+            refused(url, &["sources", "apply", file.path()], 1, words).await;
+        }
+        assert_eq!(contents(&registry).await, before, "something was written");
+    }
+    assert!(apply(&named("things", "things", "int4")).await.contains("things added"));
+    done(url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!(
+        registry.number("select count(*) from verify.handoffs where event_subject_table = 'things'").await,
+        1
+    );
+
+    // A table that was renamed is the same one; a name that recorded nothing is free again.
+    registry.sql("alter table things rename to objects").await;
+    assert!(apply(&named("things", "objects", "int4")).await.contains("things changed"));
+    done(url, &["sources", "remove", "typo"]).await;
+    assert!(apply(&named("idle", "idle", "uuid")).await.contains("idle added"));
+}
+
+#[tokio::test]
+async fn a_partitioned_table_is_refused_and_its_partitions_are_taken() {
+    let registry = Registry::new().await;
+    registry
+        .sql(
+            "create table parted (id int primary key, code text) partition by range (id);
+              create table low partition of parted for values from (0) to (100)",
+        )
+        .await;
+    let file = TemporaryFile::new("sources.toml", &named("parted", "parted", "int4"));
+    refused(
+        &registry.url,
+        &["sources", "apply", file.path()],
+        2,
+        &["public.parted is partitioned", "partitions"],
+    )
+    .await;
+    let file = TemporaryFile::new("sources.toml", &named("low", "low", "int4"));
+    done(&registry.url, &["sources", "apply", file.path()]).await;
+    registry.sql("insert into parted values (1, 'a')").await;
+    done(&registry.url, &["run", "--once", "--mode", "stream"]).await;
+    assert_eq!(
+        registry.number("select count(*) from verify.handoffs where event_subject_table = 'low'").await,
+        1
+    );
+    registry.drop_slots().await;
+}

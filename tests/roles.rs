@@ -16,9 +16,9 @@ const WHO: [&str; 4] =
 const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
-gov_clock_mend() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
+gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
-gov_repair_total gov_certificate_log measurement_registry normative_registry: - - - -
+gov_repair_total gov_certificate_log gov_source_table measurement_registry normative_registry: - - - -
 gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -

@@ -79,16 +79,13 @@ pub async fn load_defaults(config: &Config, store: &Store) -> Result<Vec<String>
     if !store.sources(&config.worker).await?.is_empty() {
         return Ok(vec![]);
     }
-    let (definitions, mut names) = (read(None)?, Vec::new());
+    let definitions = read(None)?;
     // All are checked before the first is written: half of them would pass for what the operator wants.
     for definition in &definitions {
         store.check_source(definition).await?;
     }
-    for definition in definitions {
-        store.put_source(&config.worker, &definition).await?;
-        names.push(definition.name);
-    }
-    Ok(names)
+    store.put_sources(&config.worker, &definitions).await?;
+    Ok(definitions.into_iter().map(|d| d.name).collect())
 }
 
 /// Reads and compiles; a definition that cannot run is refused before the database is touched.
@@ -138,9 +135,12 @@ async fn apply(
             return Err(Error::new(Kind::Refused, problem));
         }
     }
-    for definition in definitions {
-        let outcome =
-            if dry_run { "checked".to_owned() } else { store.put_source(&config.worker, definition).await? };
+    let outcomes = if dry_run {
+        vec!["checked".to_owned(); definitions.len()]
+    } else {
+        store.put_sources(&config.worker, definitions).await?
+    };
+    for (definition, outcome) in definitions.iter().zip(outcomes) {
         output::line(format_args!("source {} {outcome}", definition.name));
         if !dry_run {
             for kind in [code::PAYLOAD, code::VECTOR] {

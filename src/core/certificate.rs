@@ -1,5 +1,6 @@
 //! What a pass can vouch for, in a form that can be kept and compared.
 
+use crate::core::frontier::Distrust;
 use crate::core::repair::Reason;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -61,6 +62,9 @@ pub struct Certificate {
     /// Where an audit of a part of the rows began; it is complete through nothing, and never a source's latest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// What made a certifying pass compare every row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full_because: Option<Distrust>,
     /// Complete through: every transaction below this id, on this server, up to this log position and time.
     pub frontier: String,
     pub system_identifier: String,

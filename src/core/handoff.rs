@@ -9,6 +9,7 @@ use crate::core::row::{NO_TEXT, Row};
 use crate::core::rule::{Columns, DefinitionError, KIND_PREFIX, Rule, RuleFace, Template, Test};
 use crate::core::time::{PgInstant, Zone, parse_timestamp, parse_timestamptz};
 use crate::core::watermark::{Key, Watermark};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -73,6 +74,9 @@ pub struct Refusal {
 pub struct Source {
     pub definition: SourceDefinition,
     pub identity: Identity,
+    /// The columns whose cast to text differs from what their type's output function writes, and so from what the stream
+    /// brings. Only the catalogue knows; a source that was not read from the database has none.
+    pub cast_apart: BTreeSet<String>,
     id: usize,
     order: Option<(usize, OrderType, Zone)>,
     address: Vec<Template>,
@@ -119,6 +123,7 @@ impl Source {
         };
         Ok(Self {
             identity: Identity::new(&definition.name, definition.id.id_type),
+            cast_apart: BTreeSet::new(),
             id: columns.position(&definition.id.column, "id")?,
             order,
             address: definition

@@ -6,6 +6,7 @@
 
 use crate::core::certificate::{Certificate, Digest, REHEARSAL};
 use crate::core::conservation::{Conservation, Entry, Ledger};
+use crate::core::frontier::Distrust;
 use crate::core::handoff::Source;
 use crate::core::mode::Mode;
 use crate::core::repair::{Circumstances, Reason, explain};
@@ -162,6 +163,9 @@ impl Pass<'_> {
         // certificate of the rows it checked.
         let due = proof.due(shared) || shared.once;
         let mut read = reader.read_frontier(&shared.lease.worker, source).await?;
+        if let Some(why) = read.full.filter(|why| *why != Distrust::First) {
+            tracing::info!(source = source.name(), ?why, "the frontier cannot be used, comparing every row");
+        }
         let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
         let passed = match read.snapshot.lsn {
             Some(lsn) if *shared.mode.borrow() == Mode::Streaming => {
@@ -192,21 +196,22 @@ impl Pass<'_> {
             outcome.seen = seen;
             total += outcome;
         }
-        let (snapshot, full) = (read.snapshot.clone(), read.full);
+        let (snapshot, relation, full) = (read.snapshot.clone(), read.relation, read.full);
         let counting = Instant::now();
         let counted = read.conservation(&shared.lease.worker, source, proof.ledger.next()).await?;
         let counting = counting.elapsed();
         read.close().await?;
         crate::intake::failpoint("frontier_before_advance");
-        // Only now: everything visible in the snapshot is durable, and the rest will be selected again.
-        writer.advance_frontier(&shared.lease, source.name(), &snapshot).await?;
+        // Only now: everything visible in the snapshot is durable, and the rest will be selected again. The relation is the
+        // one that was read, whatever has its name by now: if that is another, the next pass compares it in full.
+        writer.advance_frontier(&shared.lease, source.name(), &snapshot, relation).await?;
         crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);
         let (micros, count_micros) = ((proof.cost - counting).as_micros(), counting.as_micros());
         tracing::debug!(
             source = source.name(),
-            full,
+            full = ?full,
             rows = total.seen,
             micros,
             count_micros,
@@ -241,7 +246,7 @@ impl Pass<'_> {
 fn certificate(
     source: &Source,
     snapshot: &Snapshot,
-    full: bool,
+    full: Option<Distrust>,
     total: &Outcome,
     recorded: usize,
     digest: Digest,
@@ -250,7 +255,8 @@ fn certificate(
     Certificate {
         source: source.name().to_owned(),
         kind: "certify",
-        full,
+        full: full.is_some(),
+        full_because: full,
         since: None,
         frontier: snapshot.xmin.to_string(),
         system_identifier: snapshot.system_identifier.clone(),

@@ -14,7 +14,7 @@ use crate::intake::{Shared, open, open_claimant};
 use crate::store::Store;
 use crate::store::lease::{Claim, Lease};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ async fn tend(shared: &Shared, store: Store) -> Result<()> {
     };
     loop {
         rounds.guard.watch(&store, shared).await?;
-        let sources: Vec<_> = known.iter().map(|d| d.name.clone()).collect();
+        let sources: Vec<_> = known.iter().map(|d| d.0.name.clone()).collect();
         tolerate("measure the lag", rounds.lag.look(&store, shared, &sources).await)?;
         let repaced = tolerate("look at the load", rounds.pacer.look(&store, shared).await)?.unwrap_or(false);
         let news = mode.has_changed().unwrap_or(false) || repaced;
@@ -216,8 +216,11 @@ impl Rounds {
     }
 }
 
-async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<SourceDefinition>> {
-    Ok(store.sources(&shared.config.worker).await?.iter().map(|s| s.definition.clone()).collect())
+/// What the lanes read the sources by: the definitions, and which columns' types are rendered apart. The latter changes
+/// when somebody alters a column's type.
+async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<(SourceDefinition, BTreeSet<String>)>> {
+    let sources = store.sources(&shared.config.worker).await?;
+    Ok(sources.iter().map(|s| (s.definition.clone(), s.cast_apart.clone())).collect())
 }
 
 /// One audit row per interval and source that saw rows.

@@ -4,7 +4,7 @@ use crate::core::dead_letter::code;
 use crate::core::definition::{OrderType, SourceDefinition};
 use crate::core::payload::{Violation, forbidden};
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::Store;
+use crate::store::{Store, quote};
 
 /// The types of pgvector.
 const VECTORS: [&str; 3] = ["vector", "halfvec", "sparsevec"];
@@ -23,8 +23,13 @@ pub enum Strategy {
 struct Column {
     name: String,
     sql_type: String,
+    /// With length and precision, which a value is padded or rounded to.
+    declared: String,
     readable: bool,
 }
+
+/// Types whose values are the text they are written as.
+const PLAIN: [&str; 2] = ["text", "character varying"];
 
 impl Store {
     /// Refuses a definition that the catalogue does not bear out, saying which table, column or type is wrong.
@@ -37,6 +42,7 @@ impl Store {
                 Ok(Column {
                     name: row.try_get("attname")?,
                     sql_type: row.try_get("type")?,
+                    declared: row.try_get("declared")?,
                     readable: row.try_get("readable")?,
                 })
             })
@@ -47,6 +53,15 @@ impl Store {
             return wrong(
                 Kind::Catalogue,
                 format!("table {place} does not exist; create it or correct schema and table"),
+            );
+        }
+        if rows.first().map(|row| row.try_get("partitioned")).transpose()?.unwrap_or(false) {
+            // The stream names the partition a row went to, and a transaction id is one of a partition as well.
+            return wrong(
+                Kind::Catalogue,
+                format!(
+                    "{place} is partitioned and holds no row itself; register each of its partitions as a source"
+                ),
             );
         }
         for name in &source.columns {
@@ -87,7 +102,45 @@ impl Store {
                 );
             }
         }
+        self.check_values(source, &columns).await?;
         self.strategy(source).await
+    }
+
+    /// Rules compare text, the server's row filter compares values: `true` is a boolean's value and not its text, which is
+    /// `t`. So the values of tests are taken only as the server itself writes them; then both mean the same, and no rule
+    /// waits in vain.
+    async fn check_values(&self, source: &SourceDefinition, columns: &[Column]) -> Result<()> {
+        let tests = source.exclude.iter().chain(source.rules.iter().flat_map(|rule| &rule.when));
+        for test in tests {
+            let Some(column) = columns.iter().find(|c| c.name == test.column) else { continue };
+            if PLAIN.contains(&column.sql_type.as_str()) {
+                continue;
+            }
+            let problem =
+                |what: String| format!("source {}: the test on {} {what}", source.name, column.name);
+            for value in test.equals.iter().chain(test.one_of.iter().flatten()) {
+                let places = [("value", &*quote::literal(value)), ("type", &column.declared)];
+                let sql = quote::fill(include_str!("sql/shown.sql"), &places);
+                // Not prepared for the session: every value is another statement.
+                let shown =
+                    self.answer(self.client.query_one(&sql, &[])).await.map_err(|e| match e.kind {
+                        Kind::Data => Error::new(
+                            Kind::Catalogue,
+                            problem(format!("compares with `{value}`, which is no {}", column.declared)),
+                        ),
+                        _ => e,
+                    })?;
+                let shown: String = shown.try_get(0)?;
+                if shown != *value {
+                    let what = format!(
+                        "compares with `{value}`, which {} writes as `{shown}`; write it so",
+                        column.declared
+                    );
+                    return Err(Error::new(Kind::Catalogue, problem(what)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether a definition would carry contents: the reason code and what is wrong, or nothing.

@@ -28,19 +28,21 @@ impl Store {
                 let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?).map_err(|e| {
                     Error::config(format!("source {name}: its stored definition cannot be read: {e}"))
                 })?;
-                Ok(Arc::new(Source::compile(definition)?))
+                let mut source = Source::compile(definition)?;
+                source.cast_apart = row.try_get::<_, Vec<String>>(2)?.into_iter().collect();
+                Ok(Arc::new(source))
             })
             .collect()
     }
 
-    /// Registers or redefines a source; says `added`, `changed` or `unchanged`.
-    pub async fn put_source(&self, worker: &str, source: &SourceDefinition) -> Result<String> {
-        let (lo, hi) = source.id.id_type.bounds().unzip();
-        let definition = serde_json::to_value(source)?;
-        let row = self
-            .one(include_str!("sql/source_put.sql"), &[&worker, &source.name, &definition, &lo, &hi])
-            .await?;
-        Ok(row.try_get(0)?)
+    /// Registers or redefines sources, all of them or none; says of each `added`, `changed` or `unchanged`.
+    pub async fn put_sources(&self, worker: &str, sources: &[SourceDefinition]) -> Result<Vec<String>> {
+        let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
+        let definitions = sources.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        let (lo, hi): (Vec<_>, Vec<_>) = sources.iter().map(|s| s.id.id_type.bounds().unzip()).unzip();
+        let rows =
+            self.rows(include_str!("sql/source_put.sql"), &[&worker, &names, &definitions, &lo, &hi]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     pub async fn remove_source(&self, worker: &str, name: &str) -> Result<bool> {

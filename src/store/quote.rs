@@ -1,6 +1,7 @@
 //! Identifiers and literals in the few statements whose tables are data.
 
 use crate::core::definition::{ColumnTest, SourceDefinition};
+use crate::core::handoff::Source;
 
 /// Quotes an identifier, whatever it contains.
 #[must_use]
@@ -19,11 +20,20 @@ pub fn table(source: &SourceDefinition) -> String {
     format!("{}.{}", identifier(&source.schema), identifier(source.table()))
 }
 
-/// The address columns as text, which is how the stream delivers them too.
+/// The address columns as text, written as the stream writes them: by the output function of their type. A cast is the
+/// same and cheaper for most types; for those where it is not (`Source::cast_apart`) `concat` asks the output function,
+/// and has to be kept from turning NULL into an empty text. (`is not null` would ask the fields of a composite.)
 #[must_use]
-pub fn text_columns(source: &SourceDefinition) -> String {
-    let column = |(i, c): (usize, &String)| format!("t.{}::text as c{i}", identifier(c));
-    source.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
+pub fn text_columns(source: &Source) -> String {
+    let column = |(i, name): (usize, &String)| {
+        let c = format!("t.{}", identifier(name));
+        if source.cast_apart.contains(name) {
+            format!("case when {c} is distinct from null then concat({c}) end as c{i}")
+        } else {
+            format!("{c}::text as c{i}")
+        }
+    };
+    source.definition.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
 }
 
 /// The rows that are captured at all, as a condition. NULL counts as in the rules: it fails every test but absence.

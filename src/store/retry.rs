@@ -127,7 +127,7 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_keys.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("id", &quote::identifier(&definition.id.column)),
                 ("id_type", definition.id.id_type.sql_name()),

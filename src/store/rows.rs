@@ -1,6 +1,7 @@
 //! Reading source rows: by open ranges, by frontier, by a stretch of keys. Typed, bounded, never OFFSET.
 
 use crate::core::conservation::{Conservation, STRETCHES};
+use crate::core::frontier::{Distrust, distrust};
 use crate::core::gap::Range;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
@@ -60,10 +61,9 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_ranges.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("id", &quote::identifier(&definition.id.column)),
-                ("id_type", definition.id.id_type.sql_name()),
                 ("hot", hot),
             ],
         );
@@ -123,7 +123,7 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_span.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("id", &id),
                 ("fresh", &certified.map_or_else(|| "true".to_owned(), younger_than)),
@@ -177,6 +177,31 @@ pub struct Snapshot {
     pub taken_at: String,
 }
 
+/// The relation that is read under a source's table name, and the file its rows are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relation {
+    pub oid: u32,
+    pub filenode: Option<u32>,
+}
+
+/// How far a source was compared, on which server and in which relation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frontier {
+    pub xid: u64,
+    pub system_identifier: String,
+    pub relation: Option<Relation>,
+}
+
+impl Frontier {
+    /// Why rows cannot be selected by it, seen from a snapshot and, where one is read, a relation.
+    #[must_use]
+    pub fn distrust(&self, snapshot: &Snapshot, relation: Option<Relation>) -> Option<Distrust> {
+        let same_server = self.system_identifier == snapshot.system_identifier;
+        let same_table = relation.is_none() || relation == self.relation;
+        distrust(self.xid, snapshot.next, same_server, same_table)
+    }
+}
+
 /// One frontier pass: a REPEATABLE READ snapshot and a portal over what it selects.
 pub struct FrontierRead<'a> {
     transaction: Transaction<'a>,
@@ -185,14 +210,20 @@ pub struct FrontierRead<'a> {
     fetched: Option<Pin<Box<RowStream>>>,
     patience: Option<Duration>,
     pub snapshot: Snapshot,
-    /// Whether everything is compared, because no frontier could be used.
-    pub full: bool,
+    pub relation: Relation,
+    /// Why everything is compared, if it is.
+    pub full: Option<Distrust>,
 }
 
 impl Store {
-    pub async fn frontier(&self, worker: &str, source: &str) -> Result<Option<(u64, String)>> {
+    pub async fn frontier(&self, worker: &str, source: &str) -> Result<Option<Frontier>> {
         let row = self.optional(include_str!("sql/frontier.sql"), &[&worker, &source]).await?;
-        row.map(|row| Ok((parse_xid(row.try_get(0)?)?, row.try_get(1)?))).transpose()
+        row.map(|row| {
+            let (oid, filenode): (Option<u32>, _) = (row.try_get(2)?, row.try_get(3)?);
+            let relation = oid.map(|oid| Relation { oid, filenode });
+            Ok(Frontier { xid: parse_xid(row.try_get(0)?)?, system_identifier: row.try_get(1)?, relation })
+        })
+        .transpose()
     }
 
     /// Opens a pass over every row not older than the recorded frontier.
@@ -207,18 +238,20 @@ impl Store {
         let taken = transaction.query_one(include_str!("sql/snapshot.sql"), &[]);
         let row = answered(patience, taken).await.context("taking a snapshot")?;
         let snapshot = Snapshot::from_row(&row)?;
-        let usable = known.filter(|(f, system)| {
-            crate::core::frontier::usable(*f, snapshot.next, *system == snapshot.system_identifier)
-        });
-        let predicate = match &usable {
-            Some((f, _)) => younger_than(*f),
-            None => "true".to_owned(),
+        let relation = relation_read(&transaction, patience, source).await?;
+        let full = match &known {
+            Some(frontier) => frontier.distrust(&snapshot, Some(relation)),
+            None => Some(Distrust::First),
+        };
+        let predicate = match &known {
+            Some(frontier) if full.is_none() => younger_than(frontier.xid),
+            _ => "true".to_owned(),
         };
         let definition = &source.definition;
         let sql = quote::fill(
             include_str!("sql/read_frontier.sql"),
             &[
-                ("columns", &quote::text_columns(definition)),
+                ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("frontier", &predicate),
                 ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
@@ -227,7 +260,7 @@ impl Store {
         let portal = answered(patience, transaction.bind(&sql, &[]))
             .await
             .context(format!("reading {}", source.name()))?;
-        Ok(FrontierRead { transaction, portal, fetched: None, patience, snapshot, full: usable.is_none() })
+        Ok(FrontierRead { transaction, portal, fetched: None, patience, snapshot, relation, full })
     }
 
     /// What a snapshot taken now covers.
@@ -235,15 +268,49 @@ impl Store {
         Snapshot::from_row(&self.one(include_str!("sql/snapshot.sql"), &[]).await?)
     }
 
-    /// Moves the frontier after everything below it was handed off.
-    pub async fn advance_frontier(&self, lease: &Lease, source: &str, snapshot: &Snapshot) -> Result<()> {
+    /// Moves the frontier after everything below it, in this relation, was handed off.
+    pub async fn advance_frontier(
+        &self,
+        lease: &Lease,
+        source: &str,
+        snapshot: &Snapshot,
+        relation: Relation,
+    ) -> Result<()> {
         let frontier = snapshot.xmin.to_string();
-        let lsn = snapshot.lsn.map(to_pg);
-        let params: [&(dyn ToSql + Sync); 7] =
-            [&lease.worker, &lease.owner, &lease.term, &source, &frontier, &snapshot.system_identifier, &lsn];
+        let (system, lsn) = (&snapshot.system_identifier, snapshot.lsn.map(to_pg));
+        let params: [&(dyn ToSql + Sync); 9] = [
+            &lease.worker,
+            &lease.owner,
+            &lease.term,
+            &source,
+            &frontier,
+            system,
+            &lsn,
+            &relation.oid,
+            &relation.filenode,
+        ];
         self.one(include_str!("sql/frontier_advance.sql"), &params).await?;
         Ok(())
     }
+}
+
+/// Which relation this transaction reads as the source. Reading from it comes first, though nothing is read: that takes the
+/// lock which every swap, rewrite and truncation has to wait for, until the transaction ends. So what is answered is what the
+/// pass compares, and a table that takes its place later is never recorded as seen. The snapshot may be older than a swap;
+/// rows of the new table that it does not show were written at or above its xmin, which the next pass selects.
+async fn relation_read(
+    transaction: &Transaction<'_>,
+    patience: Option<Duration>,
+    source: &Source,
+) -> Result<Relation> {
+    let table = quote::table(&source.definition);
+    let reading = || format!("reading {}", source.name());
+    let lock = quote::fill(include_str!("sql/relation_lock.sql"), &[("table", &table)]);
+    answered(patience, transaction.batch_execute(&lock)).await.context(reading())?;
+    let params: [&(dyn ToSql + Sync); 1] = [&table];
+    let found = transaction.query_one(include_str!("sql/relation.sql"), &params);
+    let row = answered(patience, found).await.context(reading())?;
+    Ok(Relation { oid: row.try_get(0)?, filenode: row.try_get(1)? })
 }
 
 impl Snapshot {
@@ -306,11 +373,7 @@ impl FrontierRead<'_> {
         let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
         let sql = quote::fill(
             include_str!("sql/conservation.sql"),
-            &[
-                ("table", &quote::table(definition)),
-                ("id", &quote::identifier(&definition.id.column)),
-                ("id_type", definition.id.id_type.sql_name()),
-            ],
+            &[("table", &quote::table(definition)), ("id", &quote::identifier(&definition.id.column))],
         );
         let (stretch, of) = (stretch.cast_signed(), STRETCHES.cast_signed());
         let params: [&(dyn ToSql + Sync); 6] = [&worker, &source.name(), &lowest, &highest, &stretch, &of];

@@ -11,7 +11,6 @@ mod progress;
 
 pub use progress::{Depth, Phase, Progress, Scope, Terms};
 
-use crate::core::frontier::usable;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::intake::failpoint;
@@ -126,9 +125,7 @@ impl Audit<'_> {
         // Ages are only compared on the server and within the range that the certifying pass itself trusts.
         let snapshot = self.reader.snapshot().await?;
         let known = self.store.frontier(self.intake, self.source.name()).await?;
-        let certified = known
-            .filter(|(f, system)| usable(*f, snapshot.next, *system == snapshot.system_identifier))
-            .map(|(f, _)| f);
+        let certified = known.filter(|f| f.distrust(&snapshot, None).is_none()).map(|f| f.xid);
         while progress.phase == Phase::Rows {
             let mut begun = Instant::now();
             let rows = self

@@ -53,9 +53,7 @@ pub async fn check(store: &Store) -> Result<Means> {
 pub async fn set(config: &Config, store: &Store) -> Result<()> {
     strike(config, store, false).await?;
     store.client().batch_execute(include_str!("sql/stage.sql")).await.context("making the shadow tables")?;
-    for definition in [source("births", IdType::Int4), source("objects", IdType::Uuid)] {
-        store.put_source(REHEARSAL, &definition).await?;
-    }
+    store.put_sources(REHEARSAL, &[source("births", IdType::Int4), source("objects", IdType::Uuid)]).await?;
     Ok(())
 }
 

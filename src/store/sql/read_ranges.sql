@@ -1,11 +1,12 @@
 -- One statement, so one snapshot, over the open ranges and the rows in them. Each probe is an index scan of the key; the
--- tail is just the range that reaches the end of the type. What is read ahead of a commit starts after its last id.
+-- tail is just the range that reaches the end of the type, perhaps of a wider one than the column's (the comparison takes
+-- either, by the same index; a cast would fail). What is read ahead of a commit starts after its last id.
 select g.lo, g.hi, s.*
   from public.gov_worker_gap g
  cross join lateral (
        select {columns}
          from {table} t
-        where t.{id} >= greatest(g.lo, $4)::{id_type} and t.{id} <= g.hi::{id_type}
+        where t.{id} >= greatest(g.lo, $4) and t.{id} <= g.hi
         order by t.{id}
         limit $3
        ) s

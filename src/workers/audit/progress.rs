@@ -162,6 +162,7 @@ impl Progress {
             source: source.name().to_owned(),
             kind: "audit",
             full: self.terms.depth == Depth::Full,
+            full_because: None,
             since: self.terms.since.clone(),
             frontier: self.frontier.clone(),
             system_identifier: self.system_identifier.clone(),

@@ -1,0 +1,2 @@
+-- A value as its type's output function writes it.
+select concat({value}::{type})
