@@ -131,8 +131,9 @@ async fn grow(client: &Client, rows: u32, thin: bool) {
          where source_name = 'birth_registry' and hi = (select max(hi) from gov_worker_gap); \
         insert into gov_worker_gap (worker_name, source_name, lo, hi, hot) \
         select 'gov_handoff_intake', 'birth_registry', -2147483648, 0, false on conflict do nothing; \
-        insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier) \
-        select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text \
+        insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier, relation, filenode) \
+        select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text, \
+               'birth_registry'::regclass, pg_relation_filenode('birth_registry') \
           from pg_control_system() \
         on conflict (worker_name, source_name) do update set frontier = excluded.frontier";
     client.batch_execute(declare).await.expect("declare them handed off");
