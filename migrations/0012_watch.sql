@@ -123,6 +123,8 @@ declare
     f record;
 begin
     perform gov_clock_mend(c.worker_name) from (select distinct worker_name from gov_worker_cursor) c;
+    -- The gates only go by it; here what cannot be used of it is said, and that it can be used again.
+    perform gov_config_number('governance.ruleset_version', 1, 0, 999999999);
     for w in
         select h.executor_name as name, h.last_tick_at as tick, v_now - h.last_tick_at as age, k.cadence,
                h.lease_owner is null and h.last_tick_status = 'resigned' as resigned,

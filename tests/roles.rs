@@ -36,7 +36,7 @@ gov_trust_set(): - - x -
 gov_notices_retire() gov_outbox_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
 fn_governance_watch() gov_audit_checkpoint() gov_certificate_put() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
-gov_lease_resign() gov_trust_promote(): - x x -
+gov_handoff_probe() gov_lease_resign() gov_trust_promote(): - x x -
 fn_governance_route_worker_health() gov_handoff_identity(): - x x x
 ";
 

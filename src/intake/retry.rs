@@ -144,7 +144,9 @@ impl Pass<'_> {
                         failpoint("retry_after_apply");
                         return self.store.retry_done(lease, staged.id).await;
                     }
-                    Err(e) if e.is_poison() => (refusal(source, &staged.key, &e), item.handoffs),
+                    Err(e) if delivery.is_poison(&e).await => {
+                        (refusal(source, &staged.key, &e), item.handoffs)
+                    }
                     Err(e) => return Err(e),
                 }
             }
