@@ -174,10 +174,12 @@ begin
         end if;
 
         if v_emitted_n + v_captured_n > 0 then
-            -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
+            -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again. What was
+            -- captured as untrusted has marked nothing yet.
             if v_pending and v_emitted_n > 0 then
                 select array_agg(u.id) into v_out from unnest(v_out) as u (id)
-                 where not exists (select from event_pending p where p.id = u.id);
+                 where not exists (select from event_pending p
+                                    where p.id = u.id and p.last_error is distinct from 'untrusted_source');
             end if;
             v_new := coalesce(v_out, '{}') || coalesce(v_captured, '{}');
             v_all_new := cardinality(v_new) = v_total;
@@ -263,6 +265,7 @@ begin
         update queue_heartbeat
            set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
          where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+           and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond'
         returning 1
     )
     select count(*) into v_n from fence;
@@ -297,7 +300,8 @@ declare
 begin
     -- An assignment, because PERFORM would start a statement for it.
     v_locked := pg_advisory_xact_lock_shared(6748001, 1);
-    select t.active, exists (select from event_pending p where p.id = s_id),
+    select t.active,
+           exists (select from event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
            coalesce((select case when value ~ '^[0-9]{1,9}$' then value::int end
                        from dot_config where key = 'governance.ruleset_version'), 1)
       into v_active, v_pending, v_ruleset
@@ -361,7 +365,8 @@ begin
     )
     update queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
-     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+       and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;

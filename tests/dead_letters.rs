@@ -407,3 +407,45 @@ async fn whoever_locks_the_lease_and_a_cursor_locks_the_lease_first() {
         waiting.await.expect("a task").expect(gate);
     }
 }
+
+#[tokio::test]
+async fn staged_rows_of_one_source_that_cannot_be_read_hold_up_no_other() {
+    let registry = poisoned(1_000, 20, 50).await;
+    let daemon = registry.capturing("poll", "1h").await;
+    registry
+        .sql("insert into birth_registry (entity_code, collection_name) values ('poison', 'c');
+              insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'poison', 'x');
+              insert into pivot_definitions (pivot_code) values ('poison'), ('poison too')")
+        .await;
+    wait("they are staged", async || registry.number(STAGED).await == 4).await;
+    // Two of a source that is removed, one of them with a key that would have been none anyway.
+    done(&registry.url, &["sources", "remove", "pivot_definitions"]).await;
+    registry.sql("alter table birth_registry rename to away").await;
+    registry.until_finding("source_unreadable").await;
+    registry.sql(CURE).await;
+    wait("all but the birth leave the staging", async || registry.number(STAGED).await == 1).await;
+    let letters = "select route_code || ' ' || failure_code from iu_route_dead_letter order by 1";
+    assert_eq!(registry.texts(letters).await, ["pivot_definitions source_not_registered"; 2]);
+    assert!(daemon.log().matches("staged rows cannot be read again").count() <= 2, "{}", daemon.log());
+    registry.sql("alter table away rename to birth_registry").await;
+    wait("so does the birth", async || registry.number(STAGED).await == 0).await;
+    assert_eq!(registry.number(HANDOFFS).await, 2);
+    drop(daemon);
+}
+
+#[tokio::test]
+async fn a_staged_key_that_is_none_of_its_source_is_a_dead_letter() {
+    let registry = poisoned(1_000, 60_000, 60_000).await;
+    let daemon = registry.capturing("poll", "1h").await;
+    registry.sql("insert into birth_registry (entity_code, collection_name) values ('poison', 'c')").await;
+    wait("it is staged", async || registry.number(STAGED).await == 1).await;
+    registry
+        .sql("update event_pending set process_after = now(), capture_payload = capture_payload || '{\"source_key\": \"no number\"}'
+               where event_type_hint = 'governance.handoff.retry'")
+        .await;
+    wait("it is a letter", async || registry.number(LETTERS).await == 1).await;
+    assert_eq!(registry.number(STAGED).await, 0);
+    let said = registry.text("select failure_code from iu_route_dead_letter").await;
+    assert_eq!(said.as_deref(), Some("unreadable_key"));
+    drop(daemon);
+}

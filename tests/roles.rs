@@ -16,6 +16,7 @@ const WHO: [&str; 4] =
 const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
+gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
 gov_clock_mend() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
 gov_repair_total measurement_registry normative_registry: - - - -

@@ -4,6 +4,7 @@ use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::Result;
+use crate::store::lease::Kept;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
 use crate::workers::audit::{self, Audit, Phase, Progress, Scope};
@@ -40,6 +41,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let mut reader = connect::open(&config.target, "gov-handoff audit reader").await?;
     let sources = selected(&store, config, command.source.as_deref()).await?;
     let lease = audit::claim(&store).await?;
+    let kept = Kept::keep(&config.target, &lease, audit::TTL);
     let mut results = Vec::new();
     for source in sources {
         let since = command.since.as_deref().map(|t| replay::bound(&source, t)).transpose()?;
@@ -59,6 +61,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
         bar.finish_and_clear();
         results.push((name, progress));
     }
+    drop(kept);
     store.resign_lease(&lease).await?;
     if command.json {
         print_json(&results)?

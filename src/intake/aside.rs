@@ -77,6 +77,7 @@ impl Delivery<'_> {
             detail: &refusal.detail,
             attempts,
             snapshot: &snapshot(source, &refusal.source_key, handoffs),
+            signals: &handoffs.iter().map(|h| h.id).collect::<Vec<_>>(),
         };
         let new = self.store.put_dead_letter(self.lease, &letter).await?;
         if new {
