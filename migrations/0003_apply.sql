@@ -101,7 +101,9 @@ begin
         select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
                array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n),
                (select exists (select from event_pending)),
-               (select coalesce(max(value::int), 1) from dot_config where key = 'governance.ruleset_version')
+               -- What is no number must not make every row poison; the watchdog says so.
+               (select coalesce(max(case when value ~ '^[0-9]{1,9}$' then value::int end), 1)
+                  from dot_config where key = 'governance.ruleset_version')
           into v_active, v_any_active, v_change, v_pending, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
           left join event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
@@ -186,10 +188,12 @@ begin
         end if;
 
         if v_emitted_n + v_captured_n > 0 then
-            -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
+            -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again. What was
+            -- captured as untrusted has marked nothing yet.
             if v_pending and v_emitted_n > 0 then
                 select array_agg(u.id) into v_out from unnest(v_out) as u (id)
-                 where not exists (select from event_pending p where p.id = u.id);
+                 where not exists (select from event_pending p
+                                    where p.id = u.id and p.last_error is distinct from 'untrusted_source');
             end if;
             v_new := coalesce(v_out, '{}') || coalesce(v_captured, '{}');
             v_all_new := cardinality(v_new) = v_total;
@@ -200,8 +204,11 @@ begin
                           where ($4)[s.rule] and s.flag = 0 and s.id in (select unnest($5))'
                    into v_n using s_id, s_rule, s_flag, r_bumps, v_new;
                 if v_n > 0 then
-                    update dot_config set value = (value::int + 1)::text where key = 'governance.ruleset_version'
-                    returning value::int into v_ruleset;
+                    -- What is no number is left as it is: what it should have been is for an operator to say.
+                    update dot_config set value = (value::int + 1)::text
+                     where key = 'governance.ruleset_version' and value ~ '^[0-9]{1,9}$'
+                    returning value::int into v_n;
+                    v_ruleset := coalesce(v_n, v_ruleset);
                 end if;
             end if;
 
@@ -272,6 +279,7 @@ begin
         update queue_heartbeat
            set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
          where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+           and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond'
         returning 1
     )
     select count(*) into v_n from fence;
@@ -309,8 +317,10 @@ begin
     end if;
     -- An assignment, because PERFORM would start a statement for it.
     v_locked := pg_advisory_xact_lock_shared(6748001, 1);
-    select t.active, exists (select from event_pending p where p.id = s_id),
-           coalesce((select value::int from dot_config where key = 'governance.ruleset_version'), 1)
+    select t.active,
+           exists (select from event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
+           coalesce((select case when value ~ '^[0-9]{1,9}$' then value::int end
+                       from dot_config where key = 'governance.ruleset_version'), 1)
       into v_active, v_pending, v_ruleset
       from event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
     if v_active is not true then
@@ -372,7 +382,8 @@ begin
     )
     update queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
-     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+       and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
@@ -421,5 +432,44 @@ begin
                 generation = c.generation + 1, changes = c.changes + excluded.changes,
                 last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
     $q$ using p_new, r_kind, s_id, s_rule, s_flag, s_group, s_occurred, g_key, g_dims;
+end
+$$;
+
+-- Whether the gates can work at all: each table that they write, by the columns that they write, without a row. A refusal that
+-- may be a trigger's word about one row or the sign of a table that is gone is told apart by it. Nothing is written, so there
+-- is nothing to fence.
+create function public.gov_handoff_probe()
+returns void language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+    insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+        event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system, payload_classification,
+        safe_payload, occurred_at)
+    select o.id, o.event_domain, o.event_type, o.event_stream, o.event_severity, o.delivery_lane, o.event_subject_table,
+           o.event_subject_ref, o.canonical_address, o.actor_ref, o.source_system, o.payload_classification,
+           o.safe_payload, o.occurred_at
+      from event_outbox o where false
+    on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
+        where event_subject_ref is not null do nothing;
+    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+        capture_payload, last_error)
+    select p.id, p.event_domain, p.event_type_hint, p.entity_table, p.entity_ref, p.canonical_address, p.actor_ref,
+           p.capture_payload, p.last_error
+      from event_pending p where false
+    on conflict (id) do nothing;
+    insert into gov_candidate_group (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+    select g.group_key, g.dims, g.dirty_reason, g.dirtied_at, g.changes, g.last_occurred_at
+      from gov_candidate_group g where false
+    on conflict (group_key) do nothing;
+    insert into gov_candidate_state (candidate_key, ruleset_version, object_type, group_key, dirty_reason, dirtied_at,
+        last_occurred_at)
+    select c.candidate_key, c.ruleset_version, c.object_type, c.group_key, c.dirty_reason, c.dirtied_at, c.last_occurred_at
+      from gov_candidate_state c where false
+    on conflict (candidate_key, ruleset_version) do nothing;
+    update gov_worker_cursor set last_watermark_id = last_watermark_id where false;
+    update gov_stream_position set durable_lsn = durable_lsn where false;
+    update queue_heartbeat set last_tick_at = last_tick_at where false;
+    perform t.active, c.value from event_type_registry t, dot_config c where false;
 end
 $$;

@@ -12,8 +12,8 @@ as $$
 $$;
 
 -- Takes the lease when it is free, expired by the database's clock, already ours, or its holder's session is gone. The term
--- grows with every change of hands, so that an instance that slept past its lease cannot pass for its successor, even under
--- the same name.
+-- grows with every change of hands, and when an expired lease is claimed again by whoever had it: an instance that slept past
+-- its lease cannot pass for its successor, even where that is itself, and what it had in flight is fenced off.
 --
 -- Whoever claims keeps the claiming session open, and with it a lock that says so. A process that is killed loses its
 -- sessions at once: a successor need not wait for the lease to expire. One that only lost its connection may be overtaken
@@ -35,10 +35,13 @@ begin
            metadata = h.metadata || jsonb_build_object(
                'ttl_ms', (extract(epoch from p_ttl) * 1000)::bigint,
                'term', coalesce((h.metadata ->> 'term')::bigint, 0)
-                       + case when h.lease_owner is distinct from p_owner then 1 else 0 end)
+                       + case when h.lease_owner = p_owner
+                                   and h.last_tick_at > clock_timestamp()
+                                         - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl)
+                              then 0 else 1 end)
      where h.executor_name = p_worker
        and (h.lease_owner is null or h.lease_owner = p_owner
-            or h.last_tick_at < clock_timestamp()
+            or h.last_tick_at <= clock_timestamp()
                  - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl)
             or pg_try_advisory_xact_lock(6748002, hashtext(h.lease_owner)));
 
@@ -49,7 +52,8 @@ begin
 end
 $$;
 
--- Ticks the lease and publishes what the instance says of itself (mode, reason, counters). False: the lease is gone.
+-- Ticks the lease and publishes what the instance says of itself (mode, reason, counters). False: the lease is gone, or it has
+-- expired. Renewing that would make fresh again what must stay fenced off; it has to be claimed, under a new term.
 create function public.gov_lease_renew(p_worker text, p_owner text, p_term bigint, p_report jsonb default '{}')
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
@@ -58,7 +62,8 @@ begin
     update queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, updated_at = clock_timestamp(),
            metadata = metadata || (p_report - 'term' - 'ttl_ms')
-     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+       and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     return found;
 end
 $$;
@@ -89,7 +94,9 @@ end
 $$;
 
 -- The fence of every effect. It is an UPDATE, not a read: its row lock orders us against a takeover, so either our commit
--- comes first or we see that the lease is gone. It is called last, so that the lock is held only for the commit itself.
+-- comes first or we see that the lease is gone. It is called last, so that the lock is held only for the commit itself. An
+-- expired lease is gone too, whether anybody took it or not: a process that was stopped past its time to live, by a debugger
+-- or a machine that slept, commits nothing of what it had begun.
 -- Called by gates only, and nobody else may: it runs as the gate's owner and under the gate's search_path, and is spared
 -- the price of setting both once more, which is a tenth of what recording a lone row costs.
 create function public.gov_lease_fence(p_worker text, p_owner text, p_term bigint)
@@ -101,9 +108,23 @@ begin
     end if;
     update queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
-     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term;
+     where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
+       and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
+    end if;
+end
+$$;
+
+-- Some gates are the daemon's, under its lease, and an operator's, who has none. Only those who may act as an operator may do
+-- without: the daemon's role could otherwise leave its lease out, and a former holder would pass.
+create function public.gov_lease_or_operator(p_owner text)
+returns void language plpgsql
+as $$
+begin
+    if p_owner is null and not pg_has_role(session_user, 'gov_handoff_operator', 'member') then
+        raise exception 'without a lease this is an operator''s to do' using errcode = '42501',
+            hint = 'grant gov_handoff_operator to the role, or let the daemon do it';
     end if;
 end
 $$;

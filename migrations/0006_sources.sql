@@ -26,25 +26,41 @@ begin
 end
 $$;
 
--- Moves up to p_limit captured handoffs of an active type to the outbox under the identity they were captured with.
--- It marks nothing: the groups were marked when the handoffs were captured.
-create function public.gov_handoff_drain(p_type text, p_limit int)
-returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+-- A row that was captured and that the outbox refuses: it stays captured, so that it marks nothing again, and says why; and it
+-- is staged, so that the retry lane reads it again from its source, in the end makes a dead letter of it, and holds up nothing.
+create function public.gov_handoff_drain_refused(p_id uuid, p_error text)
+returns void language plpgsql
+as $$
+begin
+    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+        capture_payload, error_count, last_error)
+    select gov_handoff_identity(p.capture_payload ->> 'source', coalesce(c.id_type, 'text'),
+               p.capture_payload ->> 'source_key', 'governance.handoff.retry'),
+           'governance', 'governance.handoff.retry', p.entity_table, p.entity_ref, left(p.canonical_address, 300),
+           left(p.actor_ref, 300),
+           jsonb_build_object('source', p.capture_payload ->> 'source', 'source_key', p.capture_payload ->> 'source_key',
+                              'canonical_address', left(p.canonical_address, 300)),
+           1, p_error
+      from event_pending p
+      left join lateral (select min(w.metadata #>> '{id,type}') as id_type from gov_worker_cursor w
+                          where w.source_name = p.capture_payload ->> 'source' and w.metadata ? 'id') c on true
+     where p.id = p_id
+    on conflict (id) do nothing;
+    update event_pending set last_error = 'refused_by_outbox', error_count = error_count + 1 where id = p_id;
+end
+$$;
+
+-- Moves these, halved until what the outbox refuses stands alone; how many that were. What is about the session, the server or
+-- the lease is no row's fault and ends the drain, as core's table has it (src/error.rs); so is a gate that cannot work at all.
+create function public.gov_handoff_drain_some(p_ids uuid[])
+returns bigint language plpgsql
 as $$
 declare
-    v_n bigint;
+    v_state text;
+    v_constraint text;
+    v_half int := cardinality(p_ids) / 2;
 begin
-    perform pg_advisory_xact_lock_shared(6748001, 1);
-    if not exists (select from event_type_registry where event_domain = 'governance' and event_type = p_type and active) then
-        return 0;
-    end if;
-    with due as (
-        select p.id from event_pending p
-         where p.event_domain = 'governance' and p.event_type_hint = p_type and p.processed_at is null
-           and p.last_error is null
-         order by p.id limit p_limit for update skip locked
-    ), moved as (
+    begin
         insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
             payload_classification, safe_payload, occurred_at)
@@ -53,13 +69,59 @@ begin
                p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
                p.capture_payload - 'event_stream' - 'event_severity',
                coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
-          from event_pending p join due using (id)
+          from event_pending p where p.id = any (p_ids)
         on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
-            where event_subject_ref is not null do nothing
-    )
-    update event_pending p set processed_at = clock_timestamp() from due where p.id = due.id;
-    get diagnostics v_n = row_count;
-    return v_n;
+            where event_subject_ref is not null do nothing;
+        update event_pending p set processed_at = clock_timestamp() where p.id = any (p_ids);
+        return 0;
+    exception when others then
+        get stacked diagnostics v_state = returned_sqlstate, v_constraint = constraint_name;
+        if left(v_state, 2) in ('08', '25', '26', '28', '3D', '40', '53', '55', '57', '58', '72', 'F0', 'GH')
+           or v_state in ('42501', 'HV00N', 'XX001', 'XX002') then
+            raise;
+        end if;
+    end;
+    if left(v_state, 2) in ('42', 'XX') then
+        perform gov_handoff_probe();
+    end if;
+    if v_half > 0 then
+        return gov_handoff_drain_some(p_ids[:v_half]) + gov_handoff_drain_some(p_ids[v_half + 1:]);
+    end if;
+    perform gov_handoff_drain_refused(p_ids[1], format('refused by the database (%s%s)', v_state,
+        case when v_constraint <> '' then ', constraint ' || v_constraint else '' end));
+    return 1;
+end
+$$;
+
+-- Moves up to p_limit captured handoffs of an active type to the outbox under the identity they were captured with; how many
+-- that were, and how many the outbox refused. It marks nothing: the groups were marked when the handoffs were captured.
+-- The daemon drains under its lease and is fenced, last, like every effect of it. Without a lease it is an operator's doing.
+create function public.gov_handoff_drain(p_worker text, p_owner text, p_term bigint, p_type text, p_limit int)
+returns table (moved bigint, refused bigint) language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+    v_ids uuid[];
+begin
+    perform gov_lease_or_operator(p_owner);
+    moved := 0;
+    refused := 0;
+    perform pg_advisory_xact_lock_shared(6748001, 1);
+    if exists (select from event_type_registry where event_domain = 'governance' and event_type = p_type and active) then
+        select array_agg(d.id) into v_ids
+          from (select p.id from event_pending p
+                 where p.event_domain = 'governance' and p.event_type_hint = p_type and p.processed_at is null
+                   and p.last_error is null
+                 order by p.id limit p_limit for update skip locked) d;
+        if v_ids is not null then
+            refused := gov_handoff_drain_some(v_ids);
+            moved := cardinality(v_ids) - refused;
+        end if;
+    end if;
+    if p_owner is not null then
+        perform gov_lease_fence(p_worker, p_owner, p_term);
+    end if;
+    return next;
 end
 $$;
 

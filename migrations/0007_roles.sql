@@ -99,14 +99,14 @@ begin
         if f.proname in ('gov_handoff_identity') then
             execute format('grant execute on function %s to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer', f.sig);
         elsif f.proname in ('gov_finding_raise', 'gov_finding_resolve', 'gov_finding_sustain', 'gov_lease_claim', 'gov_lease_renew',
-                'gov_lease_resign', 'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_gap_cool', 'gov_handoff_drain',
+                'gov_lease_resign', 'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_handoff_probe', 'gov_gap_cool', 'gov_handoff_drain',
                 'gov_stream_bind', 'gov_stream_confirm', 'gov_frontier_advance', 'gov_audit_note') then
             execute format('grant execute on function %s to gov_handoff_worker', f.sig);
         end if;
         -- An operator's replay of a dead letter hands off through the same gate as the daemon, under a lease of its own. A
         -- definition that would carry contents is refused by the operator's tool, which leaves a finding.
         if f.proname in ('gov_type_set_active', 'gov_handoff_drain', 'gov_source_put', 'gov_source_remove', 'gov_finding_raise',
-                'gov_finding_resolve', 'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_resign') then
+                'gov_finding_resolve', 'gov_handoff_apply', 'gov_handoff_apply_one', 'gov_handoff_probe', 'gov_lease_resign') then
             execute format('grant execute on function %s to gov_handoff_operator', f.sig);
         end if;
     end loop;

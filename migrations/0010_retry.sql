@@ -84,13 +84,18 @@ begin
 end
 $$;
 
--- Takes a row whose signals are recorded out of the staging; only ever called after they are.
-create function public.gov_retry_done(p_worker text, p_owner text, p_term bigint, p_id uuid)
+-- Takes a row whose signals are recorded out of the staging; only ever called after they are. Those of p_signals that were
+-- captured and then refused (gov_handoff_drain) are in the outbox by now, or wait for their type like any other.
+create function public.gov_retry_done(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
 begin
     delete from event_pending where id = p_id and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
+    update event_pending p
+       set last_error = null,
+           processed_at = case when exists (select from event_outbox o where o.id = p.id) then clock_timestamp() end
+     where p.id = any (p_signals) and p.last_error = 'refused_by_outbox';
     perform gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
@@ -129,7 +134,7 @@ $$;
 -- Sets a row aside for an operator, and takes it out of the staging in the same commit: it is never in neither. The letter
 -- belongs to the worker whose source it is, whoever found the row: an audit or a replay has no letters of its own.
 create function public.gov_dead_letter_put(p_worker text, p_owner text, p_term bigint, p_source text, p_staged uuid,
-    p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb)
+    p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb, p_signals uuid[] default '{}')
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
@@ -174,6 +179,9 @@ begin
     end if;
     delete from event_pending
      where id = p_staged and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
+    -- Captured once and refused since: it waits for its type no longer. It is kept, because it has marked its group.
+    update event_pending set processed_at = clock_timestamp()
+     where id = any (p_signals) and last_error = 'refused_by_outbox' and processed_at is null;
     return v_new;
 end
 $$;

@@ -1,61 +1,77 @@
 -- Whom a source believes. The list stands in the source's definition, so that a running daemon takes a change up as it
 -- takes up any other.
 
--- Moves what was captured as untrusted, and whose producer is trusted by now, to the retry lane: there each row is read
--- again and goes the way of every row, under the identities it was captured with, and only then dirties its groups. A row
--- is captured or staged at every moment; all its signals move together.
-create function public.gov_trust_promote(p_worker text)
-returns bigint language plpgsql security definer
+-- Moves up to p_limit signals that were captured as untrusted, and whose producer is trusted by now, to the retry lane: there
+-- each row is read again and goes the way of every row, under the identities it was captured with, and only then dirties its
+-- groups. A row is captured or staged at every moment. Returns how many signals moved, and how many rows were staged by that;
+-- fewer than the limit: nothing is left.
+--
+-- In bounded parts, because every batch waits for our lock. Between two of them a batch may be mapped by the new list while the
+-- captures of the old one still stand: the gate takes what was captured as untrusted for not recorded (0003), so it emits and
+-- marks, and the retry lane finds it recorded. Of a row whose signals are in two parts the second finds the first's likewise.
+-- The daemon promotes under its lease and is fenced; without one it is an operator's doing.
+create function public.gov_trust_promote(p_worker text, p_owner text, p_term bigint, p_limit int)
+returns table (moved bigint, staged bigint) language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 as $$
+#variable_conflict use_column
 declare
-    v_n bigint;
     v_finding record;
 begin
+    perform gov_lease_or_operator(p_owner);
     -- Every batch holds this lock, shared, from before it captures to its commit. So a batch that was mapped by the old list is
     -- either committed by now, and what it captured is seen below; or it begins after our commit, finds the finding resolved,
     -- and raises it again, which calls for the next promotion. Without the lock it could find the finding open, say nothing,
     -- and commit behind us: captured for ever, and nobody told.
     perform pg_advisory_xact_lock(6748001, 1);
-    with released as (
-        delete from event_pending p
-         using gov_worker_cursor c
-         where c.worker_name = p_worker and c.source_name = p.capture_payload ->> 'source'
-           and p.event_domain = 'governance' and p.last_error = 'untrusted_source' and p.processed_at is null
+    with due as (
+        select p.id, c.metadata #>> '{id,type}' as id_type
+          from event_pending p
+          join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = p.capture_payload ->> 'source'
+         where p.event_domain = 'governance' and p.last_error = 'untrusted_source' and p.processed_at is null
            and coalesce(c.metadata #> '{trust,producers}' ? (p.capture_payload ->> 'source_system'), true)
-        returning p.*, c.metadata #>> '{id,type}' as id_type
+         limit p_limit
+    ), released as (
+        delete from event_pending p using due where p.id = due.id returning p.*, due.id_type
+    ), entered as (
+        insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+            capture_payload, last_error)
+        select distinct on (r.entity_table, r.entity_ref)
+               gov_handoff_identity(r.capture_payload ->> 'source', r.id_type, r.capture_payload ->> 'source_key',
+                                    'governance.handoff.retry'),
+               'governance', 'governance.handoff.retry', r.entity_table, r.entity_ref, left(r.canonical_address, 300),
+               left(r.actor_ref, 300),
+               jsonb_build_object('source', r.capture_payload ->> 'source', 'source_key', r.capture_payload ->> 'source_key',
+                                  'canonical_address', left(r.canonical_address, 300)),
+               'captured before its producer was trusted'
+          from released r
+         order by r.entity_table, r.entity_ref
+        on conflict (id) do nothing
+        returning 1
     )
-    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
-        capture_payload, last_error)
-    select distinct on (r.entity_table, r.entity_ref)
-           gov_handoff_identity(r.capture_payload ->> 'source', r.id_type, r.capture_payload ->> 'source_key',
-                                'governance.handoff.retry'),
-           'governance', 'governance.handoff.retry', r.entity_table, r.entity_ref, left(r.canonical_address, 300),
-           left(r.actor_ref, 300),
-           jsonb_build_object('source', r.capture_payload ->> 'source', 'source_key', r.capture_payload ->> 'source_key',
-                              'canonical_address', left(r.canonical_address, 300)),
-           'captured before its producer was trusted'
-      from released r
-     order by r.entity_table, r.entity_ref
-    on conflict (id) do nothing;
-    get diagnostics v_n = row_count;
+    select (select count(*) from released), (select count(*) from entered) into moved, staged;
 
-    -- Nothing of such a producer waits any more.
-    for v_finding in
-        select i.coalesce_key
-          from system_issues i
-          join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = i.detail ->> 'source'
-         where i.issue_kind = 'untrusted_source' and i.resolved_at is null
-           and coalesce(c.metadata #> '{trust,producers}' ? (i.detail ->> 'producer'), true)
-    loop
-        perform gov_finding_resolve(v_finding.coalesce_key, 'the producer is trusted');
-    end loop;
-    return v_n;
+    if moved < p_limit then
+        -- Nothing of such a producer waits any more.
+        for v_finding in
+            select i.coalesce_key
+              from system_issues i
+              join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = i.detail ->> 'source'
+             where i.issue_kind = 'untrusted_source' and i.resolved_at is null
+               and coalesce(c.metadata #> '{trust,producers}' ? (i.detail ->> 'producer'), true)
+        loop
+            perform gov_finding_resolve(v_finding.coalesce_key, 'the producer is trusted');
+        end loop;
+    end if;
+    if p_owner is not null then
+        perform gov_lease_fence(p_worker, p_owner, p_term);
+    end if;
+    return next;
 end
 $$;
 
--- Grants or revokes. Whatever the new list trusts is promoted in the same commit: no batch can be mapped by the new list
--- while the captures of the old one still stand in its way.
+-- Grants or revokes. The first part of what the new list trusts is promoted in the same commit; the rest by whoever asked, and
+-- by the daemon.
 create function public.gov_trust_set(p_worker text, p_source text, p_producer text, p_trusted boolean, p_actor text)
 returns table (changed boolean, promoted bigint) language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
@@ -90,7 +106,7 @@ begin
             case when p_trusted then 'trust_granted:' else 'trust_revoked:' end || left(p_producer, 100));
     end if;
     if p_trusted then
-        promoted := gov_trust_promote(p_worker);
+        select t.staged into promoted from gov_trust_promote(p_worker, null, null, 5000) t;
     end if;
     return next;
 end
@@ -100,7 +116,7 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['public.gov_trust_promote(text)'::regprocedure,
+    foreach f in array array['public.gov_trust_promote(text,text,bigint,int)'::regprocedure,
         'public.gov_trust_set(text,text,text,boolean,text)'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
@@ -109,4 +125,4 @@ begin
 end
 $$;
 -- The daemon promotes what a batch captured while the list was changed under it; it grants nothing.
-grant execute on function public.gov_trust_promote(text) to gov_handoff_worker;
+grant execute on function public.gov_trust_promote(text,text,bigint,int) to gov_handoff_worker;

@@ -77,17 +77,23 @@ begin
     update queue_heartbeat h
        set metadata = h.metadata || jsonb_build_object('beat',
                v_beat || jsonb_build_object('total', v_total, 'at', clock_timestamp()))
-     where h.executor_name = p_worker and h.lease_owner = p_owner and (h.metadata ->> 'term')::bigint = p_term;
+     where h.executor_name = p_worker and h.lease_owner = p_owner and (h.metadata ->> 'term')::bigint = p_term
+       and h.last_tick_at > clock_timestamp() - (h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
-    -- Only where its type is active: a heartbeat that nobody asked for is not worth keeping.
-    insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
-        event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
-    select gen_random_uuid(), t.event_domain, t.event_type, 'health', 'info', 'immediate', 'queue_heartbeat',
-           'worker:' || p_worker, p_owner, 'gov-handoff', 'safe_metadata', v_beat
-      from event_type_registry t
-     where t.event_domain = 'governance' and t.event_type = 'governance.handoff.heartbeat' and t.active;
+    -- Only where its type is active: a heartbeat that nobody asked for is not worth keeping. What a live outbox refuses of it
+    -- must not undo the beat in the row, which is what others watch.
+    begin
+        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+            event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
+        select gen_random_uuid(), t.event_domain, t.event_type, 'health', 'info', 'immediate', 'queue_heartbeat',
+               'worker:' || p_worker, p_owner, 'gov-handoff', 'safe_metadata', v_beat
+          from event_type_registry t
+         where t.event_domain = 'governance' and t.event_type = 'governance.handoff.heartbeat' and t.active;
+    exception when others then
+        raise warning 'the heartbeat of % was refused by the outbox (%)', p_worker, sqlstate;
+    end;
     return v_beat;
 end
 $$;
@@ -198,6 +204,8 @@ declare
     f record;
 begin
     perform gov_clock_mend(c.worker_name) from (select distinct worker_name from gov_worker_cursor) c;
+    -- The gates only go by it; here what cannot be used of it is said, and that it can be used again.
+    perform gov_config_number('governance.ruleset_version', 1, 0, 999999999);
     for w in
         select h.executor_name as name, h.last_tick_at as tick, v_now - h.last_tick_at as age, k.cadence,
                h.lease_owner is null and h.last_tick_status = 'resigned' as resigned,

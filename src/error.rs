@@ -122,6 +122,24 @@ impl Error {
     pub fn is_poison(&self) -> bool {
         matches!(self.kind, Kind::Data | Kind::Refused)
     }
+
+    /// Whether it may be about the row, or about the gate that the row went through: a trigger may raise whatever it likes,
+    /// and what it calls may be missing for some rows only. Whoever asks has to find out whether the gate works at all.
+    /// Not what the server says of damaged storage (XX001, XX002): no row is to blame for that.
+    #[must_use]
+    pub fn may_be_poison(&self) -> bool {
+        let told = self.code.as_deref().is_some_and(|code| !matches!(code, "XX001" | "XX002"));
+        told && matches!(self.kind, Kind::Catalogue | Kind::Internal)
+    }
+
+    /// What may be kept about a row that was refused: never a server's own words, which may quote the row.
+    #[must_use]
+    pub fn about_row(&self) -> String {
+        match &self.code {
+            Some(code) if self.kind != Kind::Refused => refused(code, self.constraint.as_deref()),
+            _ => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -162,12 +180,7 @@ impl From<tokio_postgres::Error> for Error {
         let kind = classify(db.code());
         let context = match kind {
             // The message may quote a value of the row.
-            Kind::Data => match db.constraint() {
-                Some(constraint) => {
-                    format!("refused by the database ({}, constraint {constraint})", db.code().code())
-                }
-                None => format!("refused by the database ({})", db.code().code()),
-            },
+            Kind::Data => refused(db.code().code(), db.constraint()),
             // The server says what is denied, not who may.
             Kind::Privilege if db.hint().is_none() => format!(
                 "{}; the daemon's role must be a member of gov_handoff_worker, an operator's of gov_handoff_operator, \
@@ -184,7 +197,15 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// The table from SQLSTATE to kind.
+fn refused(code: &str, constraint: Option<&str>) -> String {
+    match constraint {
+        Some(constraint) => format!("refused by the database ({code}, constraint {constraint})"),
+        None => format!("refused by the database ({code})"),
+    }
+}
+
+/// The table from SQLSTATE to kind. What it does not name is about the data: bad values and broken constraints, and whatever
+/// triggers, foreign routines and views of others raise about a row, codes of their own making included.
 #[must_use]
 pub fn classify(state: &SqlState) -> Kind {
     let code = state.code();
@@ -194,15 +215,16 @@ pub fn classify(state: &SqlState) -> Kind {
         "GH003" => Kind::Refused,
         "42501" => Kind::Privilege,
         "3D000" => Kind::Authentication,
-        "54000" | "54001" | "54011" => Kind::Data,
+        // Another server, which a trigger of the live tables writes to, cannot be reached.
+        "HV00N" => Kind::Transient,
         _ => match &code[..2.min(code.len())] {
             "08" => Kind::Connection,
             "28" => Kind::Authentication,
-            // Bad values and broken constraints; what triggers, foreign routines and views of others raise about a row.
-            "22" | "23" | "21" | "2F" | "38" | "39" | "44" | "P0" => Kind::Data,
-            "25" | "40" | "53" | "55" | "57" | "58" => Kind::Transient,
+            // The session, the transaction, the server's means or its configuration; never the row.
+            "25" | "26" | "40" | "53" | "55" | "57" | "58" | "72" | "F0" => Kind::Transient,
             "42" => Kind::Catalogue,
-            _ => Kind::Internal,
+            "XX" => Kind::Internal,
+            _ => Kind::Data,
         },
     }
 }
@@ -283,6 +305,11 @@ mod tests {
             ("22P02", Policy::SetAside),
             ("54000", Policy::SetAside),
             ("P0001", Policy::SetAside),
+            ("QL001", Policy::SetAside),
+            ("20000", Policy::SetAside),
+            ("27000", Policy::SetAside),
+            ("0A000", Policy::SetAside),
+            ("26000", Policy::Retry),
             ("GH001", Policy::StandBy),
             ("28P01", Policy::Stop),
             ("42501", Policy::Stop),
@@ -290,6 +317,22 @@ mod tests {
         ] {
             assert_eq!(classify(&SqlState::from_code(code)).policy(), policy, "{code}");
         }
+    }
+
+    #[test]
+    fn only_what_a_trigger_may_raise_is_asked_about() {
+        let told = |code: &str| {
+            let kind = classify(&SqlState::from_code(code));
+            Error { code: Some(code.to_owned()), ..Error::new(kind, "said: secret") }
+        };
+        for code in ["42P01", "42883", "42000", "XX000"] {
+            assert!(told(code).may_be_poison() && !told(code).is_poison(), "{code}");
+        }
+        for code in ["42501", "XX001", "XX002", "57014", "40001", "GH001", "GH002", "08006"] {
+            assert!(!told(code).may_be_poison() && !told(code).is_poison(), "{code}");
+        }
+        assert!(!Error::new(Kind::Internal, "ours").may_be_poison());
+        assert_eq!(told("42883").about_row(), "refused by the database (42883)");
     }
 
     #[test]

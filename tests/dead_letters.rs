@@ -128,6 +128,106 @@ async fn a_staged_row_holds_nothing_up_is_accounted_for_and_is_handed_off_once_t
     }
 }
 
+/// A trigger of the live outbox that refuses rows whose address ends in a code, with that code.
+const BY_CODE: &str = "
+create function verify.refuse() returns trigger language plpgsql as $$
+begin
+    if new.canonical_address like '%poison%' then
+        raise exception 'a secret of %', new.canonical_address using errcode = right(new.canonical_address, 5);
+    end if;
+    return new;
+end $$;
+create trigger refuse before insert on event_outbox for each row execute function verify.refuse()";
+/// Of the trigger's own making, of classes that no server uses for a row, and such as a broken gate would give.
+const CODES: [&str; 8] = ["QL001", "20000", "27000", "0A000", "P0001", "42883", "42P01", "XX000"];
+
+#[tokio::test]
+async fn whatever_code_a_trigger_refuses_a_row_with_the_row_is_set_aside_and_the_rest_goes_on() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        registry.sql(&format!("{BY_CODE}; {}", policy(2, 1, 1))).await;
+        let daemon = registry.capturing(mode, "1h").await;
+        // Each alone in its batch, so that no other row shows that the gate works; then all of them among others.
+        let alone =
+            "insert into birth_registry (entity_code, collection_name) values ('poison alone 42883', 'c')";
+        registry.sql(alone).await;
+        wait("it is dead-lettered", async || registry.number(LETTERS).await == 1).await;
+        let births = format!(
+            "insert into birth_registry (entity_code, collection_name)
+             select case when g <= 8 then 'poison ' || ('{{{}}}'::text[])[g] else 'e' || g end, 'c'
+               from generate_series(1, 60) g order by g % 7",
+            CODES.join(",")
+        );
+        registry.sql(&births).await;
+        wait("all are dead-lettered", async || registry.number(LETTERS).await == 9).await;
+        registry.until_all_handed_off().await;
+        assert_eq!(registry.number(HANDOFFS).await, 52, "{mode}");
+        // The code, and not what the trigger says, which may quote the row.
+        let said = "select failure_detail from iu_route_dead_letter where event_snapshot ->> 'canonical_address' like 'c:poison _____'
+                     order by failure_detail";
+        let mut expected = CODES.map(|code| format!("refused by the database ({code})"));
+        expected.sort();
+        assert_eq!(registry.texts(said).await, expected, "{mode}");
+        assert!(!daemon.log().contains("a secret of"), "{}", daemon.log());
+        if mode == "stream" {
+            registry.until_stream_is_past_now().await;
+        }
+        drop(daemon);
+        registry.drop_slots().await;
+    }
+}
+
+#[tokio::test]
+async fn a_gate_that_cannot_work_sets_no_row_aside() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        let daemon = registry.capturing(mode, "1h").await;
+        registry.sql("alter table event_outbox rename column event_severity to was").await;
+        registry.births("b", 20).await;
+        // Again and again: it goes on trying.
+        wait("it says so", async || daemon.log().matches("event_severity").count() >= 3).await;
+        assert_eq!((registry.number(STAGED).await, registry.number(LETTERS).await), (0, 0), "{mode}");
+        registry.sql("alter table event_outbox rename column was to event_severity").await;
+        registry.until_all_handed_off().await;
+        assert_eq!((registry.number(STAGED).await, registry.number(LETTERS).await), (0, 0), "{mode}");
+        drop(daemon);
+        registry.drop_slots().await;
+    }
+}
+
+#[tokio::test]
+async fn a_ruleset_version_that_is_no_number_is_a_finding_and_sets_no_row_aside() {
+    let registry = Registry::new().await;
+    let version = "select value from dot_config where key = 'governance.ruleset_version'";
+    registry
+        .sql("update dot_config set value = 'seven' where key = 'governance.ruleset_version'; select fn_governance_watch()")
+        .await;
+    let daemon = registry.capturing("stream", "1h").await;
+    // Alone, several at once, and one that would bump it.
+    registry.births("alone", 1).await;
+    registry.until_all_handed_off().await;
+    registry.births("more", 10).await;
+    registry
+        .sql("insert into registry_changelog (entity_type, entity_code, action) values ('policy', 'p', 'update')")
+        .await;
+    let bumped =
+        "select count(*) from verify.handoffs where event_type = 'governance.handoff.policy_changed'";
+    wait("it is handed off", async || registry.number(bumped).await == 1).await;
+    registry.until_stream_is_past_now().await;
+    assert_eq!((registry.number(STAGED).await, registry.number(LETTERS).await), (0, 0));
+    assert_eq!(registry.text(version).await.as_deref(), Some("seven"), "an operator says what it should be");
+    let key = "config_invalid:governance.ruleset_version";
+    assert_eq!(finding(&registry, key).await.as_deref(), Some("warning"));
+    registry.sql("update dot_config set value = '7' where key = 'governance.ruleset_version'").await;
+    wait("it can be used again", async || finding(&registry, key).await.is_none()).await;
+    registry
+        .sql("insert into registry_changelog (entity_type, entity_code, action) values ('policy', 'p', 'update')")
+        .await;
+    wait("it is bumped", async || registry.text(version).await.as_deref() == Some("8")).await;
+    drop(daemon);
+    registry.drop_slots().await;
+}
+
 #[tokio::test]
 async fn a_staged_row_that_vanishes_from_its_source_is_a_dead_letter_that_says_so() {
     let registry = poisoned(4, 1_000, 1_000).await;
@@ -306,4 +406,46 @@ async fn whoever_locks_the_lease_and_a_cursor_locks_the_lease_first() {
         cursor.batch_execute("rollback").await.expect("the cursor's row is free");
         waiting.await.expect("a task").expect(gate);
     }
+}
+
+#[tokio::test]
+async fn staged_rows_of_one_source_that_cannot_be_read_hold_up_no_other() {
+    let registry = poisoned(1_000, 20, 50).await;
+    let daemon = registry.capturing("poll", "1h").await;
+    registry
+        .sql("insert into birth_registry (entity_code, collection_name) values ('poison', 'c');
+              insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'poison', 'x');
+              insert into pivot_definitions (pivot_code) values ('poison'), ('poison too')")
+        .await;
+    wait("they are staged", async || registry.number(STAGED).await == 4).await;
+    // Two of a source that is removed, one of them with a key that would have been none anyway.
+    done(&registry.url, &["sources", "remove", "pivot_definitions"]).await;
+    registry.sql("alter table birth_registry rename to away").await;
+    registry.until_finding("source_unreadable").await;
+    registry.sql(CURE).await;
+    wait("all but the birth leave the staging", async || registry.number(STAGED).await == 1).await;
+    let letters = "select route_code || ' ' || failure_code from iu_route_dead_letter order by 1";
+    assert_eq!(registry.texts(letters).await, ["pivot_definitions source_not_registered"; 2]);
+    assert!(daemon.log().matches("staged rows cannot be read again").count() <= 2, "{}", daemon.log());
+    registry.sql("alter table away rename to birth_registry").await;
+    wait("so does the birth", async || registry.number(STAGED).await == 0).await;
+    assert_eq!(registry.number(HANDOFFS).await, 2);
+    drop(daemon);
+}
+
+#[tokio::test]
+async fn a_staged_key_that_is_none_of_its_source_is_a_dead_letter() {
+    let registry = poisoned(1_000, 60_000, 60_000).await;
+    let daemon = registry.capturing("poll", "1h").await;
+    registry.sql("insert into birth_registry (entity_code, collection_name) values ('poison', 'c')").await;
+    wait("it is staged", async || registry.number(STAGED).await == 1).await;
+    registry
+        .sql("update event_pending set process_after = now(), capture_payload = capture_payload || '{\"source_key\": \"no number\"}'
+               where event_type_hint = 'governance.handoff.retry'")
+        .await;
+    wait("it is a letter", async || registry.number(LETTERS).await == 1).await;
+    assert_eq!(registry.number(STAGED).await, 0);
+    let said = registry.text("select failure_code from iu_route_dead_letter").await;
+    assert_eq!(said.as_deref(), Some("unreadable_key"));
+    drop(daemon);
 }

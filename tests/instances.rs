@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use crate::hostile::proxy::Proxy;
-use crate::support::cluster;
 use crate::support::process::{Dice, Process, Registry, seed, under_writers, until};
+use crate::support::{cluster, connect};
 
 const WITNESS: &str = "
 create table verify.fences (n bigint primary key, at timestamptz, tx xid8, term bigint, instance int);
@@ -215,8 +215,21 @@ async fn company_suffers(size: u32, time: Duration) {
     let mut company = Company::of(size, "auto", "1s").await;
     let (mut dice, url) = (Dice::new(seed), company.registry.url.clone());
     let over = Instant::now() + time;
-    let (faults, longest) = under_writers(&url, seed, 3, suffer(&mut company, &mut dice, over)).await;
+    // One type is activated in the middle of it: what was captured until then is drained by whoever writes, under its lease.
+    let set =
+        |active| format!("select gov_type_set_active('governance.handoff.object_registered', {active})");
+    company.registry.sql(&set(false)).await;
+    let client = connect(&url).await;
+    let activation = async {
+        tokio::time::sleep(time / 3).await;
+        client.batch_execute(&set(true)).await.expect("an activation");
+    };
+    let suffering = async { tokio::join!(suffer(&mut company, &mut dice, over), activation).0 };
+    let (faults, longest) = under_writers(&url, seed, 3, suffering).await;
     company.registry.until_all_handed_off().await;
+    let waiting = "select count(*) from event_pending where processed_at is null and last_error is null
+                      and event_type_hint = 'governance.handoff.object_registered'";
+    until("all is drained", async || company.registry.number(waiting).await == 0).await;
     company.assert_one_writer().await;
     let terms = company.term().await;
     println!(
@@ -367,5 +380,56 @@ async fn told_to_end_under_load_a_writer_drains_resigns_and_another_goes_on_at_o
     .await;
     company.registry.until_all_handed_off().await;
     company.assert_one_writer().await;
+    company.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_instance_stopped_past_its_lease_commits_nothing_of_its_old_term_and_goes_on_in_a_new_one() {
+    for mode in ["poll", "auto"] {
+        let company = Company::of(1, mode, "1s").await;
+        let (registry, process) = (&company.registry, &company.instances[0].process);
+        // Stopped in the middle of an apply: the server has the statement, and waits for a lock.
+        let blocker = connect(&registry.url).await;
+        blocker.batch_execute("begin; lock table event_outbox in share mode").await.expect("a lock");
+        registry.births("held", 20).await;
+        let applies =
+            "select count(*) from pg_stat_activity where datname = current_database() and state = 'active'
+                          and query like '%gov_handoff_apply%' and pid <> pg_backend_pid()";
+        until("it applies", async || registry.number(applies).await > 0).await;
+        process.signal("STOP");
+        // What the server had already been sent is answered by then.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let (term, place) = (company.term().await, company.place().await);
+        tokio::time::sleep(Duration::from_millis(1_300)).await;
+        blocker.batch_execute("rollback").await.expect("the lock is free");
+        until("the server is done with it", async || registry.number(applies).await == 0).await;
+        assert_eq!(company.place().await, place, "{mode}: it committed after its time");
+        process.signal("CONT");
+        until("it notices", async || process.log().contains("lease lost, standing by")).await;
+        registry.until_all_handed_off().await;
+        let late = format!("select count(*) from verify.fences where n > {place} and term <= {term}");
+        assert_eq!(registry.number(&late).await, 0, "{mode}: it went on in its old term");
+        let conflict = "select count(*) from system_issues where issue_kind = 'cursor_lease_conflict'";
+        assert_eq!(registry.number(conflict).await, 0, "{mode}: nobody was in its way");
+        company.assert_one_writer().await;
+        company.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_that_hears_nothing_ends_at_once_when_told_to() {
+    let mut company = Company::of(2, "poll", "15s").await;
+    let asks = "select count(*) from pg_stat_activity where application_name = 'gov-handoff keeper'
+                   and datname = current_database()";
+    until("the standby asks", async || company.registry.number(asks).await > 1).await;
+    let standby = &mut company.instances[1];
+    standby.proxy.stall();
+    // It asks about once a second, and waits five for an answer.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    standby.process.signal("TERM");
+    let told = Instant::now();
+    let status = standby.process.end("told to end").await;
+    assert_eq!(status.code(), Some(0), "{}", standby.process.log());
+    assert!(told.elapsed() < Duration::from_millis(2_500), "it took {:?} to end", told.elapsed());
     company.end().await;
 }

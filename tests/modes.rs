@@ -6,6 +6,7 @@ use gov_handoff::embedded::{ClusterOptions, StopMode};
 use tokio_postgres::Client;
 
 use crate::hostile::proxy::Proxy;
+use crate::support::sources::{register, rule, source};
 use crate::support::{
     Daemon, TestDb, blocking, cli, cluster, connect, done, migrated, number, options, private_cluster, text,
     until,
@@ -359,4 +360,64 @@ async fn a_stream_that_says_it_lives_is_believed_and_a_silent_one_is_given_up() 
     daemon.captures(&db.url, "stream").await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_over_its_budget_that_cannot_be_dropped_is_critical_and_stops_nothing_else() {
+    let db = migrated().await;
+    let (role, slot) = (format!("keeper_{}", db.name), db.slot());
+    let setup = format!(
+        "create table extra (id int primary key, code text);
+         create role {role} login in role gov_handoff_worker;
+         grant select on birth_registry, registry_changelog, pivot_definitions, governance_ruleset, event_outbox, extra to {role}"
+    );
+    db.sql(&setup).await;
+    db.sql(&format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
+    db.sql("select pg_logical_emit_message(false, 'fill', repeat('x', 3000000))").await;
+    let quick = [("GOV_HANDOFF_WAL_BUDGET_MB", "1"), ("GOV_HANDOFF_HEARTBEAT_INTERVAL", "300ms")];
+    let daemon = Daemon::start(&db.url_as(&role), &["--mode", "poll"], &[&QUICK[..], &quick].concat());
+    daemon.captures(&db.url, "poll").await;
+    let held = format!(
+        "select coalesce((select severity = 'critical' and resolved_at is null and detail ->> 'action' like '%pg_drop_replication_slot%' \
+         from system_issues where coalesce_key = 'slot_budget_exceeded:{slot}:held'), false)"
+    );
+    until(&db.client, &held).await;
+    let term = "select (metadata ->> 'term')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let before = number(&db.client, term).await;
+    // Rows are captured, a type that is activated is drained, a new source is taken up, and the worker beats, though the
+    // outbox refuses the event of it.
+    db.sql("alter table event_outbox add constraint no_beat check (event_type <> 'governance.handoff.heartbeat')").await;
+    birth(&db.client).await;
+    until(
+        &db.client,
+        "select count(*) = 3 from event_pending where event_type_hint = 'governance.handoff.object_born'",
+    )
+    .await;
+    let active = "select gov_type_set_active('governance.handoff.' || t, true) from unnest(array['object_born', 'heartbeat']) t";
+    db.sql(active).await;
+    until(
+        &db.client,
+        "select count(*) = 3 from event_outbox where event_type = 'governance.handoff.object_born'",
+    )
+    .await;
+    db.sql("insert into extra values (1, 'a')").await;
+    let extra = source("extra", "int4", &["id", "code"])
+        + &rule("object_born", "extra", "extra:{code}", ["scope", "extra"]);
+    register(&db.url, &extra).await;
+    until(&db.client, "select exists (select from event_outbox where event_subject_table = 'extra')").await;
+    let beat =
+        "select metadata #>> '{beat,at}' from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let at = text(&db.client, beat).await;
+    until(&db.client, &format!("select ({beat}) <> '{at}'")).await;
+    assert_eq!(number(&db.client, term).await, before, "{}", daemon.log());
+    assert!(!daemon.log().contains("could not be renewed"), "{}", daemon.log());
+    until(&db.client, &held).await;
+    // Allowed again, it does it by itself.
+    db.sql(&format!("alter role {role} replication")).await;
+    until(
+        &db.client,
+        &format!("select not exists (select from pg_replication_slots where slot_name = '{slot}')"),
+    )
+    .await;
+    resolved(&db.client, &format!("slot_budget_exceeded:{slot}:held")).await;
 }

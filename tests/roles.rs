@@ -16,6 +16,7 @@ const WHO: [&str; 4] =
 const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
+gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
 gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
 gov_repair_total gov_certificate_log gov_source_table measurement_registry normative_registry: - - - -
@@ -39,7 +40,7 @@ gov_notices_retire() gov_outbox_retire() gov_pending_retire() gov_selftest_clean
 gov_audit_checkpoint() gov_audit_finish() gov_certificate_put(): - x - -
 fn_governance_watch() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
-gov_lease_resign() gov_trust_promote(): - x x -
+gov_handoff_probe() gov_lease_resign() gov_trust_promote(): - x x -
 fn_governance_route_worker_health() gov_captured() gov_dirty_groups() gov_handoff_identity(): - x x x
 ";
 

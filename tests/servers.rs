@@ -302,3 +302,32 @@ async fn a_frontier_half_way_round_is_compared_in_full() {
     assert_eq!(third[0]["rows_checked"], 90, "{third}");
     audited(&registry).await;
 }
+
+/// A limit for whole transactions that a database has for its people, which PostgreSQL 17 brought.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_timeout_of_the_database_is_not_for_us() {
+    let seventeen = ClusterOptions { version: Wanted::V17, ..options() };
+    let cluster = private_cluster(seventeen).await;
+    let registry = Registry::on(&cluster).await;
+    registry.sql(&format!("alter database {} set transaction_timeout = '500ms'", registry.name)).await;
+    let patient = [
+        ("GOV_HANDOFF_LEASE_TTL", "15s"),
+        ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h"),
+        ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"),
+    ];
+    let daemon = registry.daemon("auto", &patient);
+    registry.until_streaming().await;
+    // By a session that was made before the limit.
+    registry.sql("begin; lock table event_outbox in share mode").await;
+    let writer = connect(&registry.url).await;
+    let birth = "insert into birth_registry (entity_code, collection_name) values ('a', 'c')";
+    writer.batch_execute(birth).await.expect("a birth");
+    let waits = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%gov_handoff_apply%'
+                    and xact_start < clock_timestamp() - interval '1 second')";
+    // Not by the one that holds the lock: in a transaction the list of sessions stays as it was first seen.
+    until(&writer, waits).await;
+    registry.sql("rollback").await;
+    registry.until_all_handed_off().await;
+    assert!(!daemon.log().contains("WARN"), "{}", daemon.log());
+    finished(daemon).await;
+}

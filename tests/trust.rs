@@ -219,3 +219,36 @@ async fn what_waits_of_a_removed_source_is_promoted_when_it_comes_back_and_trust
     until(&db.client, "select count(*) = 1 from gov_candidate_group where dirty and dims ->> 'object_class' = 'of stranger'").await;
     assert_eq!(texts(&db.client, OPEN).await, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_promotion_goes_in_parts_and_a_batch_between_two_of_them_marks_what_it_emits() {
+    let db = choosy().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    births(&db, "stranger", 6).await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!(number(&db.client, UNTRUSTED).await, 9);
+    // The list alone, as another instance would find it between two parts.
+    let trust = "update gov_worker_cursor set metadata = jsonb_set(metadata, '{trust,producers}', '[\"importer\", \"stranger\"]')
+                  where source_name = 'birth_registry' and worker_name = 'gov_handoff_intake'";
+    db.client.batch_execute(trust).await.expect("trust");
+    let part = "select moved from gov_trust_promote('gov_handoff_intake', null, null, 4)";
+    assert_eq!(number(&db.client, part).await, 4);
+    assert_eq!(number(&db.client, UNTRUSTED).await, 5);
+    assert_eq!(texts(&db.client, OPEN).await.len(), 1, "some of it waits still");
+    // Every row is delivered again, mapped by the new list, before the rest is promoted.
+    db.client
+        .batch_execute(
+            "delete from gov_worker_gap where source_name = 'birth_registry';
+             insert into gov_worker_gap (worker_name, source_name, lo, hi)
+             values ('gov_handoff_intake', 'birth_registry', -2147483648, 2147483647)",
+        )
+        .await
+        .expect("forget");
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!((number(&db.client, UNTRUSTED).await, number(&db.client, STAGED).await), (0, 0));
+    assert_eq!(texts(&db.client, OPEN).await, Vec::<String>::new());
+    assert_eq!(number(&db.client, SIGNALS).await, 9);
+    let marks =
+        "select changes::bigint from gov_candidate_group where dims ->> 'object_class' = 'of stranger'";
+    assert_eq!(number(&db.client, marks).await, 9, "each signal marks its group once");
+}

@@ -1,7 +1,8 @@
 //! Register before emit: what an inactive type captures, what activation lets out, and that nothing comes twice.
 
+use crate::dead_letters::{CURE, LETTERS, POISON, policy};
 use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
-use crate::support::{Daemon, TestDb, done, migrated, number, text, texts, until};
+use crate::support::{Daemon, TestDb, cli, connect, done, migrated, number, text, texts, until};
 
 const GOVERNANCE: &str =
     "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
@@ -183,4 +184,101 @@ async fn of_certificates_that_nobody_asked_for_the_latest_of_each_source_waits()
         assert!(number(&db.client, emitted).await > again, "let out when asked for");
     }
     assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_captured_row_that_the_outbox_refuses_holds_up_no_other() {
+    let db = migrated().await;
+    db.sql(&policy(3, 1, 1)).await;
+    db.sql(
+        "insert into birth_registry (entity_code, collection_name, status)
+         select case when g = 7 then 'poison' else 'e' || g end, 'laws', 'registered' from generate_series(1, 20) g",
+    )
+    .await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(number(&db.client, WAITING).await, 40);
+    db.sql(POISON).await;
+    db.sql("update gov_candidate_group set dirty = false; update gov_candidate_state set dirty = false")
+        .await;
+    // Of two types, so that the first does not hold up the second.
+    let activated = cli(&db.url, &["types", "activate", "object_born", "object_registered"]).await;
+    assert_eq!(activated.code, 1, "{}{}", activated.out, activated.err);
+    assert_eq!(activated.out.matches("19 captured handoffs drained").count(), 2, "{}", activated.out);
+    assert_eq!(activated.out.matches("1 were refused by the outbox").count(), 2, "{}", activated.out);
+    assert_eq!(number(&db.client, GOVERNANCE).await, 38);
+    let staged = "select last_error from event_pending where event_type_hint = 'governance.handoff.retry'";
+    assert_eq!(
+        texts(&db.client, staged).await,
+        ["refused by the database (23514, constraint no_poison)"],
+        "one row, whatever it comes to"
+    );
+    // The daemon gives it its further chances; then it is a letter, and nothing waits for a type any more.
+    let mut daemon = Daemon::running(&db, "poll", &[]).await;
+    until(&db.client, &format!("select ({LETTERS}) = 1 and ({WAITING}) = 0")).await;
+    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    done(&db.url, &["audit", "--full", "--check"]).await;
+    db.sql(CURE).await;
+    done(&db.url, &["dlq", "replay", "--all"]).await;
+    assert_eq!(number(&db.client, GOVERNANCE).await, 40);
+    let dirty = "select count(*) from gov_candidate_group where dirty";
+    assert_eq!(number(&db.client, dirty).await, 0, "it was marked when it was captured, and scanned since");
+}
+
+#[tokio::test]
+async fn a_refused_capture_whose_cause_is_mended_is_let_out_and_marks_nothing_again() {
+    let db = migrated().await;
+    db.sql(
+        "insert into birth_registry (entity_code, collection_name) values ('poison', 'laws'), ('e', 'laws')",
+    )
+    .await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    db.sql(POISON).await;
+    db.sql("update gov_candidate_group set dirty = false; update gov_candidate_state set dirty = false")
+        .await;
+    assert_eq!(cli(&db.url, &["types", "activate", "object_born"]).await.code, 1);
+    db.sql(CURE).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!((number(&db.client, GOVERNANCE).await, number(&db.client, WAITING).await), (2, 0));
+    assert_eq!(number(&db.client, "select count(*) from gov_candidate_group where dirty").await, 0);
+}
+
+#[tokio::test]
+async fn who_drains_or_promotes_is_the_holder_of_a_fresh_lease_or_an_operator() {
+    let db = migrated().await;
+    let drain =
+        |lease: &str| format!("select gov_handoff_drain({lease}, 'governance.handoff.object_born', 10)");
+    let promote = |lease: &str| format!("select gov_trust_promote({lease}, 10)");
+    for role in ["worker", "operator"] {
+        let create = format!("create role drains_{role}_{0} login in role gov_handoff_{role}", db.name);
+        db.sql(&create).await;
+    }
+    let worker = connect(&db.url_as(&format!("drains_worker_{}", db.name))).await;
+    let code = async |statement: &str| {
+        let refused = worker.batch_execute(statement).await.expect_err(statement);
+        refused.code().map(|c| c.code().to_owned()).unwrap_or_default()
+    };
+    let claim = |ttl: &str| format!("select gov_lease_claim('gov_handoff_intake', 'me', '{ttl}')");
+    worker.batch_execute(&claim("1 minute")).await.expect("a lease");
+    let (held, former) = ("'gov_handoff_intake', 'me', 1", "'gov_handoff_intake', 'other', 1");
+    for gate in [drain(held), promote(held)] {
+        worker.batch_execute(&gate).await.expect("the holder");
+    }
+    for gate in [drain(former), promote(former)] {
+        assert_eq!(code(&gate).await, "GH001", "{gate}");
+    }
+    for gate in [drain("null, null, null"), promote("'gov_handoff_intake', null, null")] {
+        assert_eq!(code(&gate).await, "42501", "{gate}");
+        let operator = connect(&db.url_as(&format!("drains_operator_{}", db.name))).await;
+        operator.batch_execute(&gate).await.expect("an operator");
+    }
+    // Expired, though nobody took it: not renewed, not fenced through, and claimed anew under another term.
+    db.sql("update queue_heartbeat set last_tick_at = clock_timestamp() - interval '2 minutes'").await;
+    assert_eq!(code(&drain(held)).await, "GH001");
+    let renewed = "select gov_lease_renew('gov_handoff_intake', 'me', 1)::text";
+    assert_eq!(text(&db.client, renewed).await, "false");
+    worker.batch_execute(&claim("1 minute")).await.expect("a new term");
+    let term = "select metadata ->> 'term' from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    assert_eq!(text(&db.client, term).await, "2");
+    assert_eq!(code(&drain(held)).await, "GH001");
+    worker.batch_execute(&drain("'gov_handoff_intake', 'me', 2")).await.expect("the holder");
 }

@@ -164,10 +164,20 @@ async fn an_instance_that_loses_its_lease_while_alive_says_so() {
          metadata = metadata || '{\"term\": 99, \"ttl_ms\": 1000}' where executor_name = 'gov_handoff_intake'",
     )
     .await;
-    until(&db.client, "select severity = 'warning' from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake' \
+    until(&db.client, "select severity = 'warning' from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost' \
                        union all select false limit 1").await;
-    // The thief does not tick, so the daemon has it back; once nobody has asked for a while it is over.
-    watched_until(&db, "cursor_lease_conflict:gov_handoff_intake", "resolved").await;
+    // The thief does not tick, so the daemon has it back; after a while it is over, though a standby waits all the time.
+    let waits = "select gov_finding_sustain('cursor_lease_conflict', 'cursor_lease_conflict:gov_handoff_intake', 'info', \
+                 '{\"worker\": \"gov_handoff_intake\"}', '500 milliseconds')";
+    until(
+        &db.client,
+        &format!(
+            "select exists (select from system_issues where resolved_at is not null \
+        and coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost') from ({waits}) w"
+        ),
+    )
+    .await;
+    assert_eq!(state(&db, "cursor_lease_conflict:gov_handoff_intake").await, "info");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::Result;
 use crate::store::audit::Verdict;
+use crate::store::lease::Kept;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
 use crate::workers::audit::{self, Audit, Phase, Progress, Scope};
@@ -42,6 +43,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let mut reader = connect::open(&config.target, "gov-handoff audit reader").await?;
     let sources = selected(&store, config, command.source.as_deref()).await?;
     let lease = audit::claim(&store).await?;
+    let kept = Kept::keep(&config.target, &lease, audit::TTL);
     let mut results = Vec::new();
     for source in sources {
         let since = command.since.as_deref().map(|t| replay::bound(&source, t)).transpose()?;
@@ -67,6 +69,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     } else {
         print(&store, &results, &command).await
     };
+    drop(kept);
     store.resign_lease(&lease).await?;
     told?;
     let clean = results.iter().all(|(_, p)| p.clean());

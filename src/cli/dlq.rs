@@ -9,7 +9,7 @@ use crate::core::watermark::Key;
 use crate::error::{Error, Kind, Result};
 use crate::intake::{Decision, Delivery, Outlook, outlook};
 use crate::store::dead_letter::{Letter, Selection};
-use crate::store::lease::{Claim, Lease};
+use crate::store::lease::{Claim, Kept, Lease};
 use crate::store::{Store, connect};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// How long a replay that fell silent keeps others from replaying.
+const TTL: Duration = Duration::from_secs(20);
 /// Letters decided about per statement.
 const CHUNK: usize = 200;
 
@@ -172,7 +174,9 @@ async fn replay(config: &Config, store: &Store, decision: &DlqDecision) -> Resul
     }
     let sources = store.sources(&config.worker).await?;
     let lease = if decision.dry_run { None } else { Some(claim(store).await?) };
+    let kept = lease.as_ref().map(|lease| Kept::keep(&config.target, lease, TTL));
     let worked = replay_all(store, &sources, lease.as_ref(), &letters, decision, &mut report).await;
+    drop(kept);
     if let Some(lease) = &lease {
         store.resign_lease(lease).await?;
     }
@@ -228,7 +232,7 @@ async fn rows(store: &Store, source: &Source, letters: &[&Letter]) -> Result<Has
 
 async fn claim(store: &Store) -> Result<Lease> {
     let owner = format!("dlq-{}-{}", std::process::id(), Uuid::new_v4().simple());
-    match store.claim_letters(&owner, Duration::from_secs(20)).await? {
+    match store.claim_letters(&owner, TTL).await? {
         Claim::Held(lease) => Ok(lease),
         Claim::Taken(view) => Err(Error::new(
             Kind::Refused,

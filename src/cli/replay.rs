@@ -6,7 +6,7 @@ use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::intake::{Delivery, MappedRow, Outcome};
 use crate::store::apply::Advance;
-use crate::store::lease::{Claim, Lease};
+use crate::store::lease::{Claim, Kept, Lease};
 use crate::store::rows::{Bound, Span};
 use crate::store::{Store, connect};
 use clap::Args;
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 /// Replays have a lease of their own: two of them at once help nobody, and the daemon goes on meanwhile.
 const WORKER: &str = "gov_handoff_replay";
+const TTL: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct ReplayCommand {
@@ -46,7 +47,7 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
         to: command.to.as_deref().map(|t| bound(&source, t)).transpose()?,
     };
     let owner = format!("replay-{}", std::process::id());
-    let lease = match store.claim_lease(WORKER, &owner, Duration::from_secs(60)).await? {
+    let lease = match store.claim_lease(WORKER, &owner, TTL).await? {
         Claim::Held(lease) => lease,
         Claim::Taken(view) => {
             let by = view.owner.unwrap_or_default();
@@ -56,7 +57,9 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
             ));
         }
     };
+    let kept = Kept::keep(&config.target, &lease, TTL);
     let replayed = replay(&store, &lease, &source, &span, command.dry_run).await;
+    drop(kept);
     store.resign_lease(&lease).await?;
     let (rows, missing, outcome) = replayed?;
     if command.json {

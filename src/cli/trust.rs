@@ -74,7 +74,7 @@ async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool
     } else {
         let actor = change.actor.as_deref();
         let done = store.set_trust(&config.worker, &change.source, &change.producer, trusted, actor).await?;
-        (done.changed, done.promoted)
+        (done.changed, done.promoted + promote_rest(store, config, trusted).await?)
     };
     let TrustChange { source, producer, .. } = change;
     if change.json {
@@ -102,6 +102,19 @@ async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool
         });
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A grant promotes the first part; how many rows the others come to.
+async fn promote_rest(store: &Store, config: &Config, trusted: bool) -> Result<i64> {
+    let mut rows = 0;
+    while trusted && store.promotable(&config.worker).await? {
+        let part = store.promote_trusted(&config.worker, None).await?;
+        rows += part.rows;
+        if !part.more {
+            break;
+        }
+    }
+    Ok(rows)
 }
 
 /// What the gate would say and do.

@@ -4,6 +4,7 @@ use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::rule::KIND_PREFIX;
 use crate::error::Result;
+use crate::store::types::Drained;
 use crate::store::{Store, connect};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -61,15 +62,24 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
             }
         }
         TypesCommand::Activate(selection) => {
+            let mut refused = false;
             for name in selected(&store, selection).await? {
                 let changed = store.set_type_active(&name, true).await?;
-                let moved = drain(&store, &name).await?;
+                let drained = drain(&store, &name).await?;
                 let word = if changed { "activated" } else { "was active" };
                 output::line(format_args!(
                     "{name} {word}, {} captured handoffs drained",
-                    output::count(moved)
+                    output::count(drained.moved)
                 ));
+                if drained.refused > 0 {
+                    refused = true;
+                    output::line(format_args!(
+                        "{} were refused by the outbox; they are staged for a retry, and dead letters in the end",
+                        output::count(drained.refused)
+                    ));
+                }
             }
+            return Ok(ExitCode::from(u8::from(refused)));
         }
         TypesCommand::Deactivate(selection) => {
             for name in selected(&store, selection).await? {
@@ -111,7 +121,7 @@ async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>
     Ok(names)
 }
 
-async fn drain(store: &Store, name: &str) -> Result<i64> {
+async fn drain(store: &Store, name: &str) -> Result<Drained> {
     let waiting =
         store.event_types().await?.into_iter().find(|t| t.event_type == name).map_or(0, |t| t.waiting);
     let bar = ProgressBar::new(waiting.try_into().unwrap_or(0));
@@ -120,15 +130,16 @@ async fn drain(store: &Store, name: &str) -> Result<i64> {
     {
         bar.set_style(style);
     }
-    let mut moved = 0;
+    let mut total = Drained::default();
     loop {
-        let n = store.drain(name, CHUNK).await?;
-        if n == 0 {
+        let chunk = store.drain(None, name, CHUNK).await?;
+        if chunk.is_empty() {
             break;
         }
-        moved += n;
-        bar.inc(n.try_into().unwrap_or(0));
+        total.moved += chunk.moved;
+        total.refused += chunk.refused;
+        bar.inc((chunk.moved + chunk.refused).try_into().unwrap_or(0));
     }
     bar.finish_and_clear();
-    Ok(moved)
+    Ok(total)
 }

@@ -14,6 +14,10 @@ pub mod code {
     pub const GATE: &str = "refused_by_gate";
     /// It is no longer in its source.
     pub const VANISHED: &str = "source_row_vanished";
+    /// Its source is not registered any more.
+    pub const UNREGISTERED: &str = "source_not_registered";
+    /// Its key is none of its source's, which may have been redefined since.
+    pub const KEY: &str = "unreadable_key";
     /// The definition leaves it out by now.
     pub const EXCLUDED: &str = "excluded_by_definition";
     /// Its address columns hold more than an address.

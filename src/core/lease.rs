@@ -1,58 +1,26 @@
 //! Who may write: one instance per scope, decided from what the database says and by its clock alone.
 //!
 //! ```text
-//!              Claim won: term + 1
-//!   ┌─────────┐ ──────────────────▶ ┌───────────────┐ ──┐
-//!   │ Seeking │                     │ Held { term } │   │ Renew matched owner and term
-//!   └─────────┘ ◀────────────────── └───────────────┘ ◀─┘
-//!    │  ▲   ▲        resigned              │
-//!    └──┘   │                              │ owner or term no longer ours
-//!  Wait, or │       ┌──────┐               │
-//!  claim    └────── │ Lost │ ◀─────────────┘
-//!  refused  drained └──────┘
+//!             claimed: a new term
+//!   ┌──────────┐ ─────────────▶ ┌──────────────────┐ ──┐ renewed, and every effect fenced:
+//!   │ standing │                │ leading { term } │   │ owner and term match, and the lease
+//!   │ by       │ ◀───────────── │                  │ ◀─┘ is fresh
+//!   └──────────┘ resigned; or   └──────────────────┘
+//!    │   ▲       expired, or taken over: whatever
+//!    └───┘       is in flight is refused
+//!    another holds it: wait, and look again
 //! ```
 //!
+//! `intake::standby::seek` stands by, `intake::lead` leads; which of the two runs is the state, and [`decide`] is what standing
+//! by does next.
+//!
 //! A killed holder's lease is free at once, because the lock that its session held is (`gov_lease_claim`); one that hangs or
-//! cannot be reached keeps it until it expires. A decision is only an intention. The statement that carries it out matches owner and term again, so an
-//! instance that acts on an old view loses the race instead of writing beside the winner. `Lost` is a state
-//! of its own because work in flight has to be dropped before the instance may seek again.
+//! cannot be reached keeps it until it expires. A decision is only an intention. The statement that carries it out matches
+//! owner and term again, so an instance that acts on an old view loses the race instead of writing beside the winner. An expired
+//! lease is lost even while nobody wants it: its holder may have been stopped for hours, and what it had in flight when it was
+//! is older than it looks. It stands by, and claims it anew.
 
 use std::time::Duration;
-
-/// Where this instance stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseState {
-    Seeking,
-    Held { term: i64 },
-    Lost,
-}
-
-/// What happened to this instance's lease; the arrows of the diagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseEvent {
-    /// The claim was written, under this new term.
-    Claimed { term: i64 },
-    /// A claim or a renewal matched no row: another owner or another term stands there.
-    Refused,
-    /// This instance gave the lease back of its own will.
-    Resigned,
-    /// Everything in flight when the lease was lost has been dropped.
-    Drained,
-}
-
-impl LeaseState {
-    /// Follows one arrow. An event that has no arrow from here changes nothing: a late answer to a question
-    /// asked in an earlier state must not move a later one.
-    pub fn after(self, event: LeaseEvent) -> LeaseState {
-        match (self, event) {
-            (LeaseState::Seeking, LeaseEvent::Claimed { term }) => LeaseState::Held { term },
-            (LeaseState::Held { .. }, LeaseEvent::Refused) => LeaseState::Lost,
-            (LeaseState::Held { .. }, LeaseEvent::Resigned) => LeaseState::Seeking,
-            (LeaseState::Lost, LeaseEvent::Drained) => LeaseState::Seeking,
-            (state, _) => state,
-        }
-    }
-}
 
 /// The lease as the database shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,8 +79,8 @@ pub fn statement_patience(ttl: Duration) -> Duration {
 /// A resignation or a killed holder is noticed within this, however long the lease would have lasted.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Decides from one view. An expired lease is claimed even if it is ours: a new term fences off whatever this
-/// instance still has in flight from before it fell silent.
+/// Decides from one view. An expired lease is claimed even if it is ours: the claim gives it a new term, which fences off
+/// whatever this instance still has in flight from before it fell silent.
 pub fn decide(view: &LeaseView, me: &str) -> LeaseDecision {
     match view.owner.as_deref() {
         None => LeaseDecision::Claim,
@@ -164,21 +132,6 @@ mod tests {
         );
         assert_eq!([waits(1_000, 1), waits(1_000, 2), waits(1_000, 3)], [2_000, 4_000, 5_000]);
         assert_eq!([waits(15_000, 1), waits(15_000, 2), waits(15_000, u32::MAX)], [10_000, 15_000, 15_000]);
-    }
-
-    #[test]
-    fn every_arrow_of_the_diagram_is_followed_and_no_other() {
-        use LeaseEvent::{Claimed, Drained, Refused, Resigned};
-        use LeaseState::{Held, Lost, Seeking};
-        let (held, claimed) = (Held { term: 1 }, Claimed { term: 2 });
-        let table = [
-            (Seeking, [Held { term: 2 }, Seeking, Seeking, Seeking]),
-            (held, [held, Lost, Seeking, held]),
-            (Lost, [Lost, Lost, Lost, Seeking]),
-        ];
-        for (from, targets) in table {
-            assert_eq!([claimed, Refused, Resigned, Drained].map(|event| from.after(event)), targets);
-        }
     }
 
     proptest! {

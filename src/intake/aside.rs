@@ -52,7 +52,7 @@ impl Delivery<'_> {
                 Ok(Outcome { staged: i64::from(new), ..Outcome::default() })
             }
             // A live staging table may have rules of its own, and must not hold the source back by them.
-            Err(e) if e.is_poison() => {
+            Err(e) if self.is_poison(&e).await => {
                 let refused = self.set_aside(source, &refusal, &item.handoffs, 1).await?;
                 Ok(Outcome { refused, ..Outcome::default() })
             }
@@ -77,6 +77,7 @@ impl Delivery<'_> {
             detail: &refusal.detail,
             attempts,
             snapshot: &snapshot(source, &refusal.source_key, handoffs),
+            signals: &handoffs.iter().map(|h| h.id).collect::<Vec<_>>(),
         };
         let new = self.store.put_dead_letter(self.lease, &letter).await?;
         if new {
@@ -102,7 +103,7 @@ pub fn refusal(source: &Source, key: &str, cause: &Error) -> Refusal {
             Kind::Refused => code::GATE,
             _ => code::REFUSED,
         },
-        detail: cause.to_string(),
+        detail: cause.about_row(),
     }
 }
 

@@ -6,13 +6,13 @@ use crate::core::certificate::REHEARSAL;
 use crate::core::definition::SourceDefinition;
 use crate::core::lease::{claim_patience, keeper_patience};
 use crate::error::{Error, Kind, Policy, Result};
-use crate::intake::guard::SlotGuard;
+use crate::intake::guard::{self, SlotGuard};
 use crate::intake::lag::LagWatch;
 use crate::intake::pacer::Pacer;
 use crate::intake::standby::look_around;
 use crate::intake::{Shared, open, open_claimant};
 use crate::store::Store;
-use crate::store::lease::{Claim, Lease};
+use crate::store::lease::{Claim, EXPIRED, Lease};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ const DRAIN_CHUNK: i32 = 5_000;
 /// Runs until the lease is lost; the supervisor ends it otherwise. `session` is the one that claimed the lease.
 pub async fn keep(shared: Arc<Shared>, session: Store) -> Result<()> {
     let mut pause = crate::intake::pause::Pause::up_to(shared.config.lease_ttl / 4);
+    // Kept over sessions: what was said and what is due does not depend on them.
+    let mut rounds = Rounds::new(&shared.config);
     let (mut open, mut unanswered) = (Some(session), 0);
     loop {
         let asked = Instant::now();
@@ -37,9 +39,13 @@ pub async fn keep(shared: Arc<Shared>, session: Store) -> Result<()> {
         let silent = claimed.is_err() && asked.elapsed() >= claim_patience(ttl, unanswered);
         unanswered = if silent { unanswered + 1 } else { 0 };
         let ended = match claimed {
-            Ok(store) => tend(&shared, store.within(keeper_patience(ttl))).await,
+            Ok(store) => tend(&shared, &mut rounds, store.within(keeper_patience(ttl))).await,
             Err(e) => Err(e),
         };
+        // It worked for as long as a lease lasts: the next fault is a new one.
+        if asked.elapsed() > ttl {
+            pause.reset();
+        }
         match ended {
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             Err(e) => tracing::warn!(error = %e, "the lease could not be renewed"),
@@ -55,7 +61,7 @@ async fn reclaim(shared: &Shared, unanswered: u32) -> Result<Store> {
     let Lease { worker, owner, term } = &shared.lease;
     match store.claim_lease(worker, owner, shared.config.lease_ttl).await? {
         Claim::Held(lease) if lease.term == *term => Ok(store),
-        Claim::Held(_) | Claim::Taken(_) => Err(Error::new(Kind::LeaseLost, "the lease was taken over")),
+        Claim::Held(_) | Claim::Taken(_) => Err(Error::new(Kind::LeaseLost, EXPIRED)),
     }
 }
 
@@ -67,41 +73,34 @@ struct Rounds {
     audit: Audit,
     beat_due: Instant,
     renewed: Option<Instant>,
+    /// The sources as they were last read.
+    known: Option<Vec<Reading>>,
+    complaints: Complaints,
 }
 
-async fn tend(shared: &Shared, store: Store) -> Result<()> {
+/// Rounds until the session or the lease is gone. The renewal comes first and is the only thing that ends them: whatever else
+/// does not work is said, tried again in the next round, and keeps nothing after it from being done.
+async fn tend(shared: &Shared, rounds: &mut Rounds, store: Store) -> Result<()> {
     let config = &shared.config;
     let mut mode = shared.mode.subscribe();
-    let mut known = definitions(&store, shared).await?;
-    let mut rounds = Rounds {
-        guard: SlotGuard::default(),
-        lag: LagWatch::new(&config.worker),
-        pacer: Pacer::new(&config.worker),
-        audit: Audit { due: Instant::now() + config.audit_interval, seen: HashMap::new() },
-        beat_due: Instant::now() + config.heartbeat_interval,
-        renewed: None,
-    };
+    rounds.renewed = None;
     loop {
-        rounds.guard.watch(&store, shared).await?;
-        let sources: Vec<_> = known.iter().map(|d| d.0.name.clone()).collect();
-        tolerate("measure the lag", rounds.lag.look(&store, shared, &sources).await)?;
-        let repaced = tolerate("look at the load", rounds.pacer.look(&store, shared).await)?.unwrap_or(false);
+        let due = rounds.is_due(config);
+        if due {
+            rounds.renew(&store, shared).await?;
+        }
+        let repaced = rounds.look(&store, shared).await?;
         let news = mode.has_changed().unwrap_or(false) || repaced;
         mode.mark_unchanged();
-        if news || rounds.is_due(config) {
+        if news {
             rounds.renew(&store, shared).await?;
-            let now = definitions(&store, shared).await?;
-            if now != known {
-                known = now;
-                shared.definitions.send_modify(|n| *n += 1);
-            }
-            rounds.drain(&store, shared).await?;
-            rounds.audit.tick(&store, shared).await?;
-            look_around(&store).await?;
+        }
+        if news || due {
+            rounds.chores(&store, shared).await?;
         }
         if stays(shared) && rounds.beat_due <= Instant::now() {
             rounds.beat_due = Instant::now() + config.heartbeat_interval;
-            store.heartbeat(&shared.lease).await?;
+            rounds.complaints.tolerate("emit the heartbeat", store.heartbeat(&shared.lease).await)?;
         }
         tokio::select! {
             _ = mode.changed() => mode.mark_changed(),
@@ -110,26 +109,40 @@ async fn tend(shared: &Shared, store: Store) -> Result<()> {
     }
 }
 
-/// What does not work out of the watching is said, and stops neither the renewal nor the rest. Losing the lease or the
-/// connection is another matter.
-fn tolerate<T>(what: &str, result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(e) if e.policy() == Policy::StandBy || e.kind == Kind::Connection => Err(e),
-        Err(e) => {
-            tracing::warn!(error = %e, "could not {what}");
-            Ok(None)
+/// What did not work last time, and why: each cause is said once, and its end too.
+#[derive(Default)]
+struct Complaints(HashMap<&'static str, String>);
+
+impl Complaints {
+    /// What does not work out of the watching is said, and stops neither the renewal nor the rest. Losing the lease or the
+    /// connection is another matter.
+    fn tolerate<T>(&mut self, what: &'static str, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(e) if e.kind == Kind::Connection => Err(e),
+            result => self.tolerate_others(what, result),
         }
     }
-}
 
-/// The same for a session that is not the keeper's own: only losing the lease is grave.
-fn not_ours(what: &str, e: Error) -> Result<()> {
-    if e.policy() == Policy::StandBy {
-        return Err(e);
+    /// The same for a session that is not the keeper's own: only losing the lease is grave.
+    fn tolerate_others<T>(&mut self, what: &'static str, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => {
+                if self.0.remove(what).is_some() {
+                    tracing::info!("could {what} again");
+                }
+                Ok(Some(value))
+            }
+            Err(e) if e.policy() == Policy::StandBy => Err(e),
+            Err(e) => {
+                let cause = e.to_string();
+                if self.0.get(what) != Some(&cause) {
+                    tracing::warn!(error = %e, "could not {what}");
+                    self.0.insert(what, cause);
+                }
+                Ok(None)
+            }
+        }
     }
-    tracing::warn!(error = %e, "could not {what}");
-    Ok(())
 }
 
 /// Whether somebody should miss us: a single run, or a rehearsal, is not silent when it has ended.
@@ -138,6 +151,51 @@ fn stays(shared: &Shared) -> bool {
 }
 
 impl Rounds {
+    fn new(config: &Config) -> Self {
+        Self {
+            guard: SlotGuard::default(),
+            lag: LagWatch::new(&config.worker),
+            pacer: Pacer::new(&config.worker),
+            audit: Audit { due: Instant::now() + config.audit_interval, seen: HashMap::new() },
+            beat_due: Instant::now() + config.heartbeat_interval,
+            renewed: None,
+            known: None,
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// Slot, lag and load; whether the pace has changed.
+    async fn look(&mut self, store: &Store, shared: &Shared) -> Result<bool> {
+        let excess = self.guard.watch(store, shared).await;
+        if let Some(bytes) = self.complaints.tolerate("look at the slot", excess)?.flatten() {
+            // It may take as long as a walsender takes to let go.
+            let gave_up = self.renewing(store, shared, guard::give_up(shared, bytes)).await?;
+            let said = self.guard.gave_up(store, shared, bytes, &gave_up).await;
+            self.complaints.tolerate("say that the slot is held", said)?;
+            self.complaints.tolerate_others("give the slot up", gave_up)?;
+        }
+        let sources: Vec<_> = self.known.iter().flatten().map(|(d, _)| d.name.clone()).collect();
+        let lag = self.lag.look(store, shared, &sources).await;
+        self.complaints.tolerate("measure the lag", lag)?;
+        let repaced = self.pacer.look(store, shared).await;
+        Ok(self.complaints.tolerate("look at the load", repaced)?.unwrap_or(false))
+    }
+
+    /// What is due as often as a renewal.
+    async fn chores(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+        let now = definitions(store, shared).await;
+        if let Some(now) = self.complaints.tolerate("read the sources", now)? {
+            let before = self.known.replace(now);
+            if before.is_some() && before != self.known {
+                shared.definitions.send_modify(|n| *n += 1);
+            }
+        }
+        self.drain(store, shared).await?;
+        let audited = self.audit.tick(store, shared).await;
+        self.complaints.tolerate("write the audit rows", audited)?;
+        look_around(store).await
+    }
+
     /// A worker ticks at this cadence whether there is work or not; a third of the lease, so that one lost tick is none.
     fn cadence(config: &Config) -> Duration {
         config.lease_ttl / 3
@@ -156,22 +214,30 @@ impl Rounds {
     /// Much may have been captured by the time a type is activated: the lease is renewed meanwhile. The chunks have a
     /// session of their own, because one may take longer than the keeper waits for an answer.
     async fn drain(&mut self, store: &Store, shared: &Shared) -> Result<()> {
-        let waiting = store.drainable().await?;
+        let waiting = store.drainable().await;
+        let waiting = self.complaints.tolerate("see what can be drained", waiting)?.unwrap_or_default();
         if waiting.is_empty() {
             return Ok(());
         }
         let opening = open(&shared.config, "gov-handoff drain");
         // What becomes of this session is no reason to give up the keeper's, and the lease with it.
-        let drainer = match self.renewing(store, shared, opening).await? {
-            Ok(drainer) => drainer,
-            Err(e) => return not_ours("drain", e),
+        let opened = self.renewing(store, shared, opening).await?;
+        let Some(drainer) = self.complaints.tolerate_others("open a session to drain", opened)? else {
+            return Ok(());
         };
+        let lease = Some(&shared.lease);
         for event_type in waiting {
+            // What is wrong with one type, or one row of it, holds up no other.
             loop {
-                match self.renewing(store, shared, drainer.drain(&event_type, DRAIN_CHUNK)).await? {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(e) => return not_ours("drain", e),
+                let chunk = drainer.drain(lease, &event_type, DRAIN_CHUNK);
+                let drained = self.renewing(store, shared, chunk).await?;
+                let Some(drained) = self.complaints.tolerate_others("drain", drained)? else { break };
+                if drained.refused > 0 {
+                    let refused = drained.refused;
+                    tracing::warn!(event_type, refused, "captured rows refused, staged for a retry");
+                }
+                if drained.is_empty() {
+                    break;
                 }
             }
         }
@@ -216,9 +282,11 @@ impl Rounds {
     }
 }
 
-/// What the lanes read the sources by: the definitions, and which columns' types are rendered apart. The latter changes
-/// when somebody alters a column's type.
-async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<(SourceDefinition, BTreeSet<String>)>> {
+/// What the lanes read a source by: its definition, and which columns' types are rendered apart. The latter changes when
+/// somebody alters a column's type.
+type Reading = (SourceDefinition, BTreeSet<String>);
+
+async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<Reading>> {
     let sources = store.sources(&shared.config.worker).await?;
     Ok(sources.iter().map(|s| (s.definition.clone(), s.cast_apart.clone())).collect())
 }

@@ -117,7 +117,7 @@ impl Delivery<'_> {
             }
         }
         match self.apply(&items, advance).await {
-            Err(e) if e.is_poison() => {
+            Err(e) if self.is_poison(&e).await => {
                 let (applied, steps) = self.bisect(items, e).await?;
                 outcome += applied;
                 failpoint("after_bisect");
@@ -211,6 +211,12 @@ impl Delivery<'_> {
         Ok(())
     }
 
+    /// Whether a refusal is about rows. Where it may also be about the gate itself, or a table that it writes, the gate is
+    /// asked to write nothing: if that fails as well no row is to blame, and none is set aside for it.
+    pub(super) async fn is_poison(&self, cause: &Error) -> bool {
+        cause.is_poison() || cause.may_be_poison() && self.store.probe_gates().await.is_ok()
+    }
+
     /// Halves a refused batch until the poison rows stand alone. Each half commits by itself and moves nothing. Returns how
     /// the cursors move past the poison rows.
     async fn bisect(&self, items: Vec<Item>, cause: Error) -> Result<(Outcome, Vec<CursorStep>)> {
@@ -236,7 +242,7 @@ impl Delivery<'_> {
             for half in [right, items].into_iter().filter(|h| !h.is_empty()) {
                 match self.apply(&half, Advance::Nothing).await {
                     Ok(applied) => outcome += applied,
-                    Err(e) if e.is_poison() => stack.push((half, e)),
+                    Err(e) if self.is_poison(&e).await => stack.push((half, e)),
                     Err(e) => return Err(e),
                 }
             }

@@ -1,7 +1,8 @@
 //! Keeps our slot from endangering the primary, and the stream from trusting a publication that changed under it.
 
 use crate::error::Result;
-use crate::intake::{Shared, patience};
+use crate::intake::pause::Pause;
+use crate::intake::{Shared, open, patience};
 use crate::store::findings::Finding;
 use crate::store::{Store, connect};
 use serde_json::json;
@@ -11,8 +12,11 @@ use std::time::{Duration, Instant};
 const GIVE_UP_AT: f64 = 0.8;
 /// How often the publication is compared with the sources though its catalogue entries have not changed.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(60);
+/// A slot that could not be dropped is tried again after at most this long.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
+/// How often what is still so is counted.
+const SAID_EVERY: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
 pub struct SlotGuard {
     pub retained: Option<i64>,
     /// Bytes a second, smoothed over the last looks.
@@ -20,20 +24,70 @@ pub struct SlotGuard {
     looked_at: Option<Instant>,
     /// The publication as it was when it was last compared, and when that was.
     compared: Option<(String, Instant)>,
+    /// When a slot that could not be dropped may be tried again, and how long after that.
+    again: Option<Instant>,
+    pause: Pause,
+    /// Whether it may stand in the findings that the slot could not be dropped; another instance may have said so.
+    held: bool,
+}
+
+impl Default for SlotGuard {
+    fn default() -> Self {
+        Self {
+            retained: None,
+            rate: None,
+            looked_at: None,
+            compared: None,
+            again: None,
+            pause: Pause::up_to(TRY_AGAIN),
+            held: true,
+        }
+    }
 }
 
 impl SlotGuard {
-    pub async fn watch(&mut self, store: &Store, shared: &Shared) -> Result<()> {
+    /// Looks at the slot; how much it retains if it has to be given up now.
+    pub async fn watch(&mut self, store: &Store, shared: &Shared) -> Result<Option<i64>> {
         let config = &shared.config;
         let retained = store.slot_retained(&config.slot).await?;
         self.note(retained);
-        if let Some(bytes) = retained.filter(|b| over(*b, config.wal_budget)) {
-            self.give_up(store, shared, bytes).await?;
+        let excess = retained.filter(|b| over(*b, config.wal_budget));
+        if excess.is_none() && self.held {
+            store.resolve(&held_key(shared), "the slot is gone, or within its budget").await?;
+            self.held = false;
         }
         if shared.mode.borrow().name() == "stream" {
             self.watch_publication(store, shared).await?;
         }
-        Ok(())
+        Ok(excess.filter(|_| self.again.is_none_or(|at| at <= Instant::now())))
+    }
+
+    /// What became of giving the slot up. That it could not be dropped endangers the primary, and is for somebody else to mend:
+    /// said gravely, with what to do, and tried again.
+    pub async fn gave_up(
+        &mut self,
+        store: &Store,
+        shared: &Shared,
+        bytes: i64,
+        outcome: &Result<()>,
+    ) -> Result<()> {
+        let slot = &shared.config.slot;
+        let Err(e) = outcome else {
+            (self.retained, self.again) = (None, None);
+            self.pause.reset();
+            return Ok(());
+        };
+        self.again = Some(Instant::now() + self.pause.next());
+        self.held = true;
+        let detail = json!({
+            "slot": slot, "retained": bytes, "budget": shared.config.wal_budget, "problem": e.to_string(),
+            "action": format!(
+                "a superuser must run: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name =                  '{slot}' and active; select pg_drop_replication_slot('{slot}'); or grant REPLICATION to the role of the daemon"
+            ),
+        });
+        let kind = "slot_budget_exceeded";
+        let finding = Finding { kind, key: held_key(shared), severity: "critical", detail };
+        store.sustain(&finding, SAID_EVERY).await
     }
 
     /// A stream over a narrowed publication is silent about what it leaves out, and so is, from PostgreSQL 18 on, one over
@@ -67,31 +121,34 @@ impl SlotGuard {
         self.retained = retained;
         self.looked_at = Some(Instant::now());
     }
+}
 
-    /// Nothing is lost by it: the tables are still there, and the keyset lane reads them.
-    async fn give_up(&mut self, store: &Store, shared: &Shared, bytes: i64) -> Result<()> {
-        let config = &shared.config;
-        tracing::warn!(
-            slot = config.slot,
-            bytes,
-            budget = config.wal_budget,
-            "the slot retains too much log, giving it up"
-        );
-        shared.rejoin_at.send_replace(Some(Instant::now() + config.rejoin_after));
-        shared.objection.send_replace(Some(format!(
-            "the slot retained {bytes} bytes of its budget of {}",
-            config.wal_budget
-        )));
-        let detail = json!({ "slot": config.slot, "retained": bytes, "budget": config.wal_budget });
-        let key = format!("slot_budget_exceeded:{}", config.slot);
-        store.raise(&Finding { kind: "slot_budget_exceeded", key, severity: "high", detail }).await?;
-        let admin =
-            connect::open_within(&config.replication, "gov-handoff replication", patience(config)).await?;
-        admin.release_slot(&config.slot).await?;
-        admin.drop_slot(&config.slot).await?;
-        self.retained = None;
-        Ok(())
-    }
+/// Drops the slot, on sessions of its own. Nothing is lost by it: the tables are still there, and the keyset lane reads them.
+pub async fn give_up(shared: &Shared, bytes: i64) -> Result<()> {
+    let config = &shared.config;
+    tracing::warn!(
+        slot = config.slot,
+        bytes,
+        budget = config.wal_budget,
+        "the slot retains too much log, giving it up"
+    );
+    shared.rejoin_at.send_replace(Some(Instant::now() + config.rejoin_after));
+    shared.objection.send_replace(Some(format!(
+        "the slot retained {bytes} bytes of its budget of {}",
+        config.wal_budget
+    )));
+    let detail = json!({ "slot": config.slot, "retained": bytes, "budget": config.wal_budget });
+    let key = format!("slot_budget_exceeded:{}", config.slot);
+    let finding = Finding { kind: "slot_budget_exceeded", key, severity: "high", detail };
+    open(config, "gov-handoff").await?.sustain(&finding, SAID_EVERY).await?;
+    let admin =
+        connect::open_within(&config.replication, "gov-handoff replication", patience(config)).await?;
+    admin.release_slot(&config.slot).await?;
+    admin.drop_slot(&config.slot).await
+}
+
+fn held_key(shared: &Shared) -> String {
+    format!("slot_budget_exceeded:{}:held", shared.config.slot)
 }
 
 #[allow(clippy::cast_precision_loss)] // Budgets are far below 2^53.

@@ -58,7 +58,7 @@ impl Delivery<'_> {
                         self.store.dead_letter_replayed(self.lease, letter.id, &ids, reason, actor).await?;
                         return Ok(Outlook::Handoffs(ids));
                     }
-                    Err(e) if e.is_poison() => refusal(source, &letter.source_key, &e),
+                    Err(e) if self.is_poison(&e).await => refusal(source, &letter.source_key, &e),
                     Err(e) => return Err(e),
                 }
             }

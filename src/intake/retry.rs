@@ -10,26 +10,30 @@
 //! recorded before its row leaves the staging, so a crash in between finds the row staged and its signal recorded, and
 //! only takes it out.
 
-use crate::core::dead_letter::code;
+use crate::core::dead_letter::{code, letter_key};
 use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
 use crate::core::retry::{Decision, RetryPolicy};
 use crate::core::row::Row;
+use crate::core::watermark::Key;
 use crate::error::{Policy, Result};
 use crate::intake::aside::{jitter, refusal};
 use crate::intake::deliver::{Delivery, Item};
 use crate::intake::pause::Pause;
 use crate::intake::{Shared, failpoint, open};
+use crate::store::Store;
+use crate::store::dead_letter::NewLetter;
+use crate::store::findings::Finding;
 use crate::store::retry::Staged;
-use crate::store::{Store, connect};
-use std::collections::HashMap;
+use serde_json::json;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How often it is asked whether something is staged, and the share of the lane's time that asking may take at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long it may take to move what was captured as untrusted.
-const PROMOTION: Duration = Duration::from_secs(600);
+/// How often an open finding about a source that cannot be read is counted.
+const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 const LOOK_SHARE: u32 = 20;
 /// Rows read again per statement.
 const CHUNK: i64 = 100;
@@ -51,6 +55,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
 
 async fn session(shared: &Shared) -> Result<()> {
     let store = open(&shared.config, "gov-handoff retry").await?;
+    let mut pass = Pass { shared, store: &store, all: false, unreadable: HashSet::new() };
     loop {
         let begun = Instant::now();
         // A batch that was mapped by the old list may capture a producer that is trusted by now.
@@ -58,7 +63,7 @@ async fn session(shared: &Shared) -> Result<()> {
         let next = store.next_retry().await?;
         let cost = begun.elapsed();
         if next.is_some_and(|wait| wait.is_zero()) {
-            Pass { shared, store: &store, all: false }.run().await?;
+            pass.run().await?;
         }
         let wait = LOOK_EVERY.min(next.filter(|wait| !wait.is_zero()).unwrap_or(LOOK_EVERY));
         if shared.stopped_within(wait.max(cost * LOOK_SHARE)).await {
@@ -67,12 +72,14 @@ async fn session(shared: &Shared) -> Result<()> {
     }
 }
 
-/// Moves what was captured as untrusted and is trusted by now. All of it in one commit, so that no batch meets half of it; it
-/// may take far longer than a lane waits for anything else, because half of it again and again would never end.
+/// Moves what was captured as untrusted and is trusted by now, in parts with a commit each: every batch waits for the lock
+/// that one takes.
 async fn promote(shared: &Shared, store: &Store) -> Result<()> {
-    if store.promotable(&shared.config.worker).await? {
-        let patient = connect::open_within(&shared.config.target, "gov-handoff promotion", PROMOTION).await?;
-        patient.promote_trusted(&shared.config.worker).await?;
+    let worker = &shared.config.worker;
+    while !shared.stopping() && store.promotable(worker).await? {
+        if !store.promote_trusted(worker, Some(&shared.lease)).await?.more {
+            break;
+        }
     }
     Ok(())
 }
@@ -81,7 +88,7 @@ async fn promote(shared: &Shared, store: &Store) -> Result<()> {
 pub async fn finish(shared: &Shared) -> Result<()> {
     let store = open(&shared.config, "gov-handoff retry").await?;
     promote(shared, &store).await?;
-    let pass = Pass { shared, store: &store, all: true };
+    let mut pass = Pass { shared, store: &store, all: true, unreadable: HashSet::new() };
     while !shared.stopping() && pass.run().await? > 0 {}
     Ok(())
 }
@@ -91,27 +98,34 @@ struct Pass<'a> {
     shared: &'a Shared,
     store: &'a Store,
     all: bool,
+    /// The sources that could not be read last time; said once.
+    unreadable: HashSet<String>,
 }
 
 impl Pass<'_> {
     /// How many rows had their chance. Each uses up an attempt or leaves the staging, so that passes come to an end.
-    async fn run(&self) -> Result<usize> {
+    async fn run(&mut self) -> Result<usize> {
         let policy = self.store.retry_policy().await?;
         let mut tried = 0;
+        for name in self.store.staged_of_nobody().await? {
+            tried += self.orphans(&name).await?;
+        }
         for source in self.store.sources(&self.shared.config.worker).await? {
             let mut after = Uuid::nil();
             loop {
                 let staged = self.store.staged(source.name(), self.all, after, CHUNK).await?;
                 let Some(last) = staged.last() else { break };
                 after = last.id;
+                let Some(mut rows) = self.read(&source, &staged).await? else { break };
                 tried += staged.len();
-                let keys: Vec<_> = staged.iter().map(|s| s.key.clone()).collect();
-                let rows = self.store.rows_by_key(&source, &keys).await?;
-                let mut rows: HashMap<_, _> =
-                    rows.into_iter().map(|row| (source.key(&row).to_owned(), row)).collect();
                 for staged in &staged {
                     if self.shared.stopping() {
                         return Ok(0);
+                    }
+                    if Key::parse(source.id_type(), &staged.key).is_none() {
+                        let detail = "the key is none of its source's; it may have been redefined";
+                        self.give_up(source.name(), staged, code::KEY, detail).await?;
+                        continue;
                     }
                     let row = rows.remove(&staged.key);
                     self.give_a_chance(&source, staged, row, policy).await?;
@@ -119,6 +133,62 @@ impl Pass<'_> {
             }
         }
         Ok(tried)
+    }
+
+    /// The staged rows as they are in their source. `None`: it cannot be read now, which holds up no other source; its rows
+    /// wait, and use up no attempt.
+    async fn read(&mut self, source: &Source, staged: &[Staged]) -> Result<Option<HashMap<String, Row>>> {
+        let keys = staged.iter().map(|s| s.key.clone());
+        let keys: Vec<_> = keys.filter(|key| Key::parse(source.id_type(), key).is_some()).collect();
+        let name = source.name();
+        match self.store.rows_by_key(source, &keys).await {
+            Ok(rows) => {
+                self.unreadable.remove(name);
+                Ok(Some(rows.into_iter().map(|row| (source.key(&row).to_owned(), row)).collect()))
+            }
+            // Said by the server, so the session lives. A single run ends with it: nobody will be there later.
+            Err(e) if e.code.is_some() && !self.all => {
+                if self.unreadable.insert(name.to_owned()) {
+                    tracing::error!(source = name, error = %e, "staged rows cannot be read again");
+                }
+                // Whoever reads the source regularly resolves it.
+                let detail = json!({ "source": name, "problem": e.to_string() });
+                let key = format!("source_unreadable:{name}");
+                let finding = Finding { kind: "source_unreadable", key, severity: "high", detail };
+                self.store.sustain(&finding, UNREADABLE_EVERY).await?;
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Rows whose source nobody reads any more can be read again by nobody.
+    async fn orphans(&self, source: &str) -> Result<usize> {
+        let staged = self.store.staged(source, true, Uuid::nil(), CHUNK).await?;
+        for staged in &staged {
+            let detail = format!("its source is no longer registered; before that: {}", staged.last_error);
+            self.give_up(source, staged, code::UNREGISTERED, &detail).await?;
+        }
+        Ok(staged.len())
+    }
+
+    /// Makes a dead letter of what cannot even be read again. The staging's own identity stands for the subject: that of the
+    /// row needs a definition that fits it.
+    async fn give_up(&self, source: &str, staged: &Staged, code: &str, detail: &str) -> Result<()> {
+        let letter = NewLetter {
+            source,
+            staged: staged.id,
+            subject: staged.id,
+            letter: &letter_key(source, &staged.key),
+            code,
+            detail,
+            attempts: staged.attempts.max(1),
+            snapshot: &json!({ "source": source, "source_key": staged.key }),
+            signals: &[],
+        };
+        self.store.put_dead_letter(&self.shared.lease, &letter).await?;
+        tracing::warn!(source, code, "staged row set aside");
+        Ok(())
     }
 
     async fn give_a_chance(
@@ -134,7 +204,7 @@ impl Pass<'_> {
         let (refusal, handoffs) = match row.map(|row| (source.map(&row), row)) {
             // Not at once: the stream may be ahead of what other sessions see of a commit.
             None => (vanished(source, staged), vec![]),
-            Some((Mapped::Excluded, _)) => return self.store.retry_done(lease, staged.id).await,
+            Some((Mapped::Excluded, _)) => return self.store.retry_done(lease, staged.id, &[]).await,
             Some((Mapped::Refused(refusal), _)) => (refusal, vec![]),
             Some((Mapped::Handoffs(handoffs), row)) => {
                 let watermark = source.watermark(&row);
@@ -142,9 +212,12 @@ impl Pass<'_> {
                 match self.record(&delivery, &item).await {
                     Ok(()) => {
                         failpoint("retry_after_apply");
-                        return self.store.retry_done(lease, staged.id).await;
+                        let signals: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
+                        return self.store.retry_done(lease, staged.id, &signals).await;
                     }
-                    Err(e) if e.is_poison() => (refusal(source, &staged.key, &e), item.handoffs),
+                    Err(e) if delivery.is_poison(&e).await => {
+                        (refusal(source, &staged.key, &e), item.handoffs)
+                    }
                     Err(e) => return Err(e),
                 }
             }

@@ -15,6 +15,8 @@ use tokio::sync::watch;
 /// Two instances are a writer and its standby, which is as it should be; after this many times to live of waiting it is
 /// said all the same, because it may also be somebody's mistake.
 const CONFLICT_AFTER: u32 = 5;
+/// How long it may take one that is told to stop to take back what it said.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Waits for the lease, and returns it with the session that claimed it: it is ours for as long as that is open, or renewed.
 /// `None`: told to stop first.
@@ -52,7 +54,17 @@ pub async fn seek(
             }
             Ok::<_, Error>((claim, store))
         };
-        let wait = match attempt.await {
+        // A connection that is deaf answers nobody; whoever is told to stop does not wait for it.
+        let attempt = tokio::select! {
+            biased;
+            _ = shutdown.wait_for(|stop| *stop) => None,
+            attempt = attempt => Some(attempt),
+        };
+        let Some(attempt) = attempt else {
+            farewell(config, conflict).await;
+            return Ok(None);
+        };
+        let wait = match attempt {
             Ok((Claim::Held(lease), session)) => return Ok(Some((lease, session))),
             // A single run has nothing to stand by for once it is clear that the holder is alive.
             Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
@@ -83,14 +95,24 @@ pub async fn seek(
         };
         tokio::select! {
             _ = shutdown.wait_for(|stop| *stop) => {
-                if conflict && let Ok(store) = open(config, "gov-handoff standby").await {
-                    let _ = store.resolve(&key(config), "the one that waited was stopped").await;
-                }
+                farewell(config, conflict).await;
                 return Ok(None);
             }
             () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
         }
     }
+}
+
+/// Ends the finding that we were, if there is somebody to tell.
+async fn farewell(config: &Config, conflict: bool) {
+    if !conflict {
+        return;
+    }
+    let resolved = async {
+        let store = open(config, "gov-handoff standby").await?;
+        store.resolve(&key(config), "the one that waited was stopped").await
+    };
+    let _ = tokio::time::timeout(FAREWELL, resolved).await;
 }
 
 /// The watchdog of whoever is there. It must not stop anybody from doing anything else, unless it finds the connection gone.
@@ -112,14 +134,23 @@ pub async fn look_around(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// We lost the lease while we were alive: we slept past it, or somebody else wants to be us. Said before we ask for the
-/// lease again, because whoever asks is no longer one that lost it; so it may not take longer than asking does.
+/// We lost the lease while we were alive. If somebody else has it, we slept past it or somebody else wants to be us; if it only
+/// expired, because we or the server were away for longer than it lasts, nobody is in our way. Said before we ask for the lease
+/// again, because whoever asks is no longer one that lost it; so it may not take longer than asking does. It is a finding of its
+/// own beside that of a standby, which would keep it open for as long as it waits.
 pub async fn lost(config: &Config, lease: &Lease) {
     let detail = json!({
         "worker": config.worker, "lost_by": lease.owner, "term": lease.term,
         "meaning": "an instance that was alive lost its lease to another",
     });
-    let raised = async { open_claimant(config, 0).await?.raise(&finding(config, "warning", detail)).await };
+    let raised = async {
+        let store = open_claimant(config, 0).await?;
+        if store.lease_owner(&lease.worker).await?.is_none_or(|owner| owner == lease.owner) {
+            return Ok(());
+        }
+        let finding = finding(config, "warning", detail);
+        store.raise(&Finding { key: format!("{}:lost", finding.key), ..finding }).await
+    };
     if let Err(e) = raised.await {
         tracing::debug!(error = %e, "the finding could not be raised");
     }

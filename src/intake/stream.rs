@@ -93,7 +93,8 @@ async fn session(shared: &Shared) -> Result<End> {
     let known = store.stream_position(&config.slot).await?;
     // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
     let durable = known.as_ref().map_or(confirmed, |p| p.durable);
-    let gate = Gate::open(&config.replication, &config.slot, &config.publication, durable).await?;
+    let gate =
+        Gate::open(&config.replication, &config.slot, &config.publication, durable, store.major()).await?;
     let offered = Offered {
         system_identifier: gate.server.system_identifier.clone(),
         timeline: gate.server.timeline,
@@ -104,7 +105,8 @@ async fn session(shared: &Shared) -> Result<End> {
         gate
     } else {
         drop(gate);
-        Gate::open(&config.replication, &config.slot, &config.publication, continuity.start()).await?
+        Gate::open(&config.replication, &config.slot, &config.publication, continuity.start(), store.major())
+            .await?
     };
     settle(shared, &store, &continuity, &offered).await?;
     // Before anybody is told that we stream, and can wait for a position.

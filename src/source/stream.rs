@@ -4,6 +4,7 @@
 use crate::config::{Target, Tls};
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
+use crate::store::connect::session_at;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pgwire_replication::{
@@ -64,7 +65,13 @@ pub struct Gate {
 
 impl Gate {
     /// Connects with the position that is durable on our side: the first thing the crate sends is an acknowledgement of it.
-    pub async fn open(target: &Target, slot: &str, publication: &str, durable: Lsn) -> Result<Self> {
+    pub async fn open(
+        target: &Target,
+        slot: &str,
+        publication: &str,
+        durable: Lsn,
+        major: u32,
+    ) -> Result<Self> {
         let mut config = ReplicationConfig::new(
             target.host(),
             target.user(),
@@ -79,7 +86,7 @@ impl Gate {
         .with_status_interval(STATUS_INTERVAL)
         .with_wakeup_interval(SILENCE)
         .with_buffer_size(BUFFERED_EVENTS)
-        .with_options(format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", crate::store::connect::SESSION));
+        .with_options(format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", session_at(major)));
         config.max_message_size = MAX_MESSAGE;
         config.application_name = Some("gov-handoff stream".to_owned());
         let mut client = ReplicationClient::connect_gated(config).await.map_err(explain)?;

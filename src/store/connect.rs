@@ -79,7 +79,7 @@ pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
 async fn open_with(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Store> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
     match tokio::time::timeout(opening, client(target, name, session)).await {
-        Ok(opened) => opened.map(|(client, wanted)| Store::new(client, wanted)),
+        Ok(opened) => opened.map(|(client, wanted, major)| Store::new(client, wanted, major)),
         Err(_) => Err(Error::new(
             Kind::Connection,
             format!("cannot connect to {target}: it did not answer within {opening:?}"),
@@ -87,25 +87,55 @@ async fn open_with(target: &Target, name: &str, session: &str, opening: Duration
     }
 }
 
-async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, oneshot::Sender<()>)> {
+async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, oneshot::Sender<()>, u32)> {
     let mut config = target.pg().clone();
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(name);
     let failed = |e: tokio_postgres::Error| explain(e, target);
-    let (client, wanted, any_bytes) = if target.tls == Tls::Disable || target.host().starts_with('/') {
+    let (client, wanted, any_bytes, major) = if target.tls == Tls::Disable || target.host().starts_with('/') {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
-        let any_bytes = takes_any_bytes(&connection);
-        (client, attend(connection), any_bytes)
+        let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
+        (client, attend(connection), any_bytes, major)
     } else {
         let tls = MakeRustlsConnect::new(tls_config(target)?);
         let (client, connection) = config.connect(tls).await.map_err(failed)?;
-        let any_bytes = takes_any_bytes(&connection);
-        (client, attend(connection), any_bytes)
+        let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
+        (client, attend(connection), any_bytes, major)
     };
     if any_bytes {
         client.batch_execute(include_str!("sql/any_bytes.sql")).await.map_err(failed)?;
     }
-    Ok((client, wanted))
+    // A server that does not know the setting would refuse a session that asks for it.
+    if bounds_transactions(major) {
+        client.batch_execute(include_str!("sql/transaction_timeout.sql")).await.map_err(failed)?;
+    }
+    Ok((client, wanted, major))
+}
+
+/// What a session asks for at a server of this major version.
+#[must_use]
+pub fn session_at(major: u32) -> String {
+    if bounds_transactions(major) {
+        format!("{SESSION} -c transaction_timeout=0")
+    } else {
+        SESSION.to_owned()
+    }
+}
+
+/// From this version on a role or database may have a limit for whole transactions too.
+fn bounds_transactions(major: u32) -> bool {
+    major >= 17
+}
+
+/// Such as 16 of `16.3 (Debian 16.3-1)` and 18 of `18beta1`.
+fn major<S, T>(connection: &Connection<S, T>) -> u32
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let version = connection.parameter("server_version").unwrap_or_default();
+    let digits = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+    version[..digits].parse().unwrap_or(0)
 }
 
 /// A SQL_ASCII database holds whatever bytes it was given, and refuses to send those that are no UTF-8 to a session that

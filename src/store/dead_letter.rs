@@ -20,6 +20,8 @@ pub struct NewLetter<'a> {
     pub detail: &'a str,
     pub attempts: u32,
     pub snapshot: &'a Value,
+    /// What the row would have come to.
+    pub signals: &'a [Uuid],
 }
 
 /// Which letters are meant. What is not given does not narrow it.
@@ -57,7 +59,7 @@ impl Store {
     /// Sets a row aside, and takes it out of the staging, in one commit. True if no letter stood for it before.
     pub async fn put_dead_letter(&self, lease: &Lease, letter: &NewLetter<'_>) -> Result<bool> {
         let attempts = i32::try_from(letter.attempts).unwrap_or(i32::MAX);
-        let params: [&(dyn ToSql + Sync); 11] = [
+        let params: [&(dyn ToSql + Sync); 12] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
@@ -69,6 +71,7 @@ impl Store {
             &letter.detail,
             &attempts,
             letter.snapshot,
+            &letter.signals,
         ];
         Ok(self.one(include_str!("sql/dead_letter_put.sql"), &params).await?.try_get(0)?)
     }

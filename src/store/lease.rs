@@ -1,8 +1,9 @@
 //! The lease in `queue_heartbeat`: one writer per worker, by the database's clock.
 
+use crate::config::Target;
 use crate::core::lease::LeaseView;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::Store;
+use crate::store::{Store, connect};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -10,12 +11,20 @@ use tokio_postgres::types::ToSql;
 /// Whoever replays dead letters works under this name: two replays at once help nobody, and the daemon goes on meanwhile.
 pub const LETTERS: &str = "gov_handoff_dlq";
 
+/// The database does not say which, and it makes no difference to what we may do.
+pub const EXPIRED: &str = "the lease expired, or was taken over";
+
 /// Proof of being the writer, presented with every effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub worker: String,
     pub owner: String,
     pub term: i64,
+}
+
+/// A lease as a gate takes it that does without one as well.
+pub(super) fn parts(lease: Option<&Lease>) -> (Option<&str>, Option<&str>, Option<i64>) {
+    lease.map_or((None, None, None), |l| (Some(&l.worker), Some(&l.owner), Some(l.term)))
 }
 
 /// What an attempt to take the lease came to.
@@ -42,13 +51,19 @@ impl Store {
         claimed(&row, LETTERS, owner, ttl)
     }
 
+    /// Who holds the lease, by the last word of it: it may have expired since.
+    pub async fn lease_owner(&self, worker: &str) -> Result<Option<String>> {
+        let row = self.optional(include_str!("sql/lease_owner.sql"), &[&worker]).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
+    }
+
     /// Renews the lease and publishes `report` beside it.
     pub async fn renew_lease(&self, lease: &Lease, report: &serde_json::Value) -> Result<()> {
         let row = self
             .one(include_str!("sql/lease_renew.sql"), &[&lease.worker, &lease.owner, &lease.term, report])
             .await
             .context("renewing the lease")?;
-        if row.try_get(0)? { Ok(()) } else { Err(Error::new(Kind::LeaseLost, "the lease was taken over")) }
+        if row.try_get(0)? { Ok(()) } else { Err(Error::new(Kind::LeaseLost, EXPIRED)) }
     }
 
     pub async fn resign_lease(&self, lease: &Lease) -> Result<bool> {
@@ -56,6 +71,43 @@ impl Store {
             .one(include_str!("sql/lease_resign.sql"), &[&lease.worker, &lease.owner, &lease.term])
             .await?;
         Ok(row.try_get(0)?)
+    }
+}
+
+/// Keeps a tool's lease fresh on a session of its own while the tool's own is busy with one long statement. Ends when dropped,
+/// or when the lease turns out to be another's or of another term: then the fence stops the tool.
+pub struct Kept(tokio::task::JoinHandle<()>);
+
+impl Kept {
+    pub fn keep(target: &Target, lease: &Lease, ttl: Duration) -> Self {
+        let (target, lease) = (target.clone(), lease.clone());
+        Self(tokio::spawn(async move {
+            let mut session = None;
+            loop {
+                tokio::time::sleep(ttl / 4).await;
+                if session.is_none() {
+                    session = connect::open_within(&target, "gov-handoff lease", ttl / 2).await.ok();
+                }
+                let Some(store) = &session else { continue };
+                // Claiming what is ours and fresh ticks it, and is what an operator may do as well.
+                let claim = if lease.worker == LETTERS {
+                    store.claim_letters(&lease.owner, ttl).await
+                } else {
+                    store.claim_lease(&lease.worker, &lease.owner, ttl).await
+                };
+                match claim {
+                    Ok(Claim::Held(held)) if held == lease => {}
+                    Ok(_) => return,
+                    Err(_) => session = None,
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

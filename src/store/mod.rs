@@ -36,13 +36,20 @@ pub struct Store {
     prepared: Mutex<HashMap<String, Statement>>,
     /// How long a statement may go unanswered before the connection is taken for dead.
     patience: Option<Duration>,
+    major: u32,
     /// Its end tells the connection's task that nobody waits for an answer any more.
     _wanted: oneshot::Sender<()>,
 }
 
 impl Store {
-    fn new(client: Client, wanted: oneshot::Sender<()>) -> Self {
-        Self { client, prepared: Mutex::new(HashMap::new()), patience: None, _wanted: wanted }
+    fn new(client: Client, wanted: oneshot::Sender<()>, major: u32) -> Self {
+        Self { client, prepared: Mutex::new(HashMap::new()), patience: None, major, _wanted: wanted }
+    }
+
+    /// The server's major version.
+    #[must_use]
+    pub fn major(&self) -> u32 {
+        self.major
     }
 
     /// From now on a statement that is not answered within this time fails. A peer that is gone without a word, behind a

@@ -73,6 +73,12 @@ impl Store {
         Ok(self.one(include_str!("sql/stage.sql"), &params).await?.try_get(0)?)
     }
 
+    /// The sources that rows are staged of and that no worker has any more.
+    pub async fn staged_of_nobody(&self) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/staged_of_nobody.sql"), &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// The staged rows of a source after `after`, in the order of their identities; all of them, or those that are due.
     pub async fn staged(&self, source: &str, all: bool, after: Uuid, limit: i64) -> Result<Vec<Staged>> {
         let rows = self
@@ -114,9 +120,9 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a row out of the staging; its signals are recorded.
-    pub async fn retry_done(&self, lease: &Lease, id: Uuid) -> Result<()> {
-        let params: [&(dyn ToSql + Sync); 4] = [&lease.worker, &lease.owner, &lease.term, &id];
+    /// Takes a row out of the staging; these signals of it are recorded.
+    pub async fn retry_done(&self, lease: &Lease, id: Uuid, signals: &[Uuid]) -> Result<()> {
+        let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &id, &signals];
         self.one(include_str!("sql/retry_done.sql"), &params).await?;
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::error::{Context, Result};
 use crate::store::Store;
+use crate::store::lease::{Lease, parts};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -13,6 +14,16 @@ pub struct TrustPolicy {
     pub producers: Option<Vec<String>>,
     /// Captured handoffs that wait, by unknown producer.
     pub waiting: Value,
+}
+
+/// Signals moved per commit; every batch waits meanwhile, for less than a lone row may take.
+const PROMOTED_AT_ONCE: i32 = 5_000;
+
+/// What became of a part of what waits to be promoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promoted {
+    pub rows: i64,
+    pub more: bool,
 }
 
 /// What a grant or a revocation came to.
@@ -59,8 +70,12 @@ impl Store {
         Ok(self.one(include_str!("sql/trust_promotable.sql"), &[&worker]).await?.try_get(0)?)
     }
 
-    /// Promotes it; how many rows that were.
-    pub async fn promote_trusted(&self, worker: &str) -> Result<i64> {
-        Ok(self.one(include_str!("sql/trust_promote.sql"), &[&worker]).await?.try_get(0)?)
+    /// Promotes a part of it, so that no batch waits long for the lock that it takes. Without a lease, as an operator.
+    pub async fn promote_trusted(&self, worker: &str, lease: Option<&Lease>) -> Result<Promoted> {
+        let (_, owner, term) = parts(lease);
+        let params: [&(dyn ToSql + Sync); 4] = [&worker, &owner, &term, &PROMOTED_AT_ONCE];
+        let row = self.one(include_str!("sql/trust_promote.sql"), &params).await?;
+        let moved: i64 = row.try_get(0)?;
+        Ok(Promoted { rows: row.try_get(1)?, more: moved >= i64::from(PROMOTED_AT_ONCE) })
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::error::{Context, Error, Result};
 use crate::store::Store;
+use crate::store::lease::{Lease, parts};
+use tokio_postgres::types::ToSql;
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct EventType {
@@ -10,6 +12,22 @@ pub struct EventType {
     pub active: bool,
     /// Captured handoffs that wait for the type's activation.
     pub waiting: i64,
+}
+
+/// What became of a chunk of captured handoffs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drained {
+    pub moved: i64,
+    /// Refused by the outbox, and staged for a retry.
+    pub refused: i64,
+}
+
+impl Drained {
+    /// Whether there was nothing to drain.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
 }
 
 impl Store {
@@ -38,13 +56,12 @@ impl Store {
         Ok(self.one(include_str!("sql/type_set_active.sql"), &[&event_type, &active]).await?.try_get(0)?)
     }
 
-    /// Moves one chunk of captured handoffs to the outbox; zero when none are left.
-    pub async fn drain(&self, event_type: &str, limit: i32) -> Result<i64> {
-        Ok(self
-            .one(include_str!("sql/drain.sql"), &[&event_type, &limit])
-            .await
-            .context("draining")?
-            .try_get(0)?)
+    /// Moves one chunk of captured handoffs to the outbox. Without a lease, as an operator.
+    pub async fn drain(&self, lease: Option<&Lease>, event_type: &str, limit: i32) -> Result<Drained> {
+        let (worker, owner, term) = parts(lease);
+        let params: [&(dyn ToSql + Sync); 5] = [&worker, &owner, &term, &event_type, &limit];
+        let row = self.one(include_str!("sql/drain.sql"), &params).await.context("draining")?;
+        Ok(Drained { moved: row.try_get(0)?, refused: row.try_get(1)? })
     }
 
     /// Active types for which something still waits.

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 pub const WORKER: &str = "gov_periodic_full_audit";
 /// Far longer than a chunk takes.
-const TTL: Duration = Duration::from_secs(20);
+pub const TTL: Duration = Duration::from_secs(20);
 const CHUNK: i64 = 5_000;
 /// A row that was committed a moment ago may still be on its way through the intake; it is asked for again this long.
 const GRACE: Duration = Duration::from_secs(3);

@@ -1,0 +1,1 @@
+select lease_owner from public.queue_heartbeat where executor_name = $1

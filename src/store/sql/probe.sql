@@ -1,0 +1,1 @@
+select public.gov_handoff_probe()

@@ -1,0 +1,1 @@
+set transaction_timeout = 0
