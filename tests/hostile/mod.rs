@@ -118,12 +118,12 @@ struct Run {
 
 impl Run {
     /// Everything that decides what is played: the length too, from which the rounds are cut.
-    fn again(&self) -> String {
-        let version = std::env::var("HOSTILE_PG").unwrap_or_default();
-        let server = if version.is_empty() { String::new() } else { format!("HOSTILE_PG={version} ") };
+    fn again(&self, world: &World) -> String {
+        let version = world.cluster.version();
+        let major = version.split('.').next().unwrap_or(version);
+        let Self { seconds, mode, seed, .. } = self;
         format!(
-            "HOSTILE=1 {server}HOSTILE_SECONDS={} HOSTILE_MODES={} HOSTILE_SEEDS={}",
-            self.seconds, self.mode, self.seed
+            "HOSTILE=1 HOSTILE_PG={major} HOSTILE_SECONDS={seconds} HOSTILE_MODES={mode} HOSTILE_SEEDS={seed}"
         )
     }
 
@@ -147,7 +147,7 @@ impl Run {
                 slow.push(format!(
                     "{name}: round {round} took {took:.2?}, allowed {:?} (replay with {})",
                     self.patience,
-                    self.again()
+                    self.again(&world)
                 ));
             }
             round += 1;
@@ -277,7 +277,7 @@ impl Run {
                 panic!(
                     "{name}: {} signals are lost (replay with {}):\n{}\n{}",
                     missing.len(),
-                    self.again(),
+                    self.again(world),
                     told.join("\n"),
                     world.daemon.log(400)
                 );
