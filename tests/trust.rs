@@ -141,10 +141,14 @@ async fn a_batch_that_was_mapped_by_the_old_list_is_promoted_by_the_daemon() {
 async fn what_a_batch_captures_while_its_producer_becomes_trusted_is_promoted_all_the_same() {
     let db = choosy().await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    // A lease that does not end while its row is held.
-    let mut daemon = Daemon::running(&db, "poll", &[("GOV_HANDOFF_LEASE_TTL", "30s")]).await;
+    // A lease that does not end while its row is held; and nothing but the batch that would wait for that row: no source that
+    // is read by its frontier, and all certificates given.
+    done(&db.url, &["sources", "remove", "event_outbox"]).await;
+    let quiet = [("GOV_HANDOFF_LEASE_TTL", "30s"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h")];
+    let mut daemon = Daemon::running(&db, "poll", &quiet).await;
     births(&db, "stranger", 1).await;
     until(&db.client, &format!("select ({UNTRUSTED}) = 1")).await;
+    until(&db.client, "select count(*) = 4 from v_governance_certificate").await;
     // The fence comes last: whoever waits there has captured, and has looked whether there is a finding.
     let holder = connect(&db.url).await;
     holder
