@@ -302,3 +302,33 @@ async fn a_frontier_half_way_round_is_compared_in_full() {
     assert_eq!(third[0]["rows_checked"], 90, "{third}");
     audited(&registry).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_can_follow_a_failover_from_seventeen_on_whoever_makes_it() {
+    for (version, failover) in [(Wanted::V16, None), (Wanted::V17, Some("true"))] {
+        let wanted = ClusterOptions { version, ..options() };
+        let Ok(cluster) = blocking(move || Cluster::start(wanted)).await else {
+            println!("no PostgreSQL for {failover:?} here: left out");
+            continue;
+        };
+        let registry = Registry::on(&cluster).await;
+        let printed = done(&registry.url, &["replication", "sql"]).await;
+        // A transaction that has written makes no slot; a DBA's client sends each statement by itself.
+        let (publication, slot) = printed.split_at(printed.find("-- After the publication").expect("a slot"));
+        let made_by = async |statements: &str| {
+            registry.sql(statements).await;
+            // Older servers have no such column.
+            let of = format!(
+                "select to_jsonb(s) ->> 'failover' from pg_replication_slots s where slot_name = '{}'",
+                registry.slot()
+            );
+            assert_eq!(registry.text(&of).await.as_deref(), failover, "{statements}");
+            registry.drop_slots().await;
+        };
+        registry.sql(publication).await;
+        made_by(slot).await;
+        made_by(include_str!("../replication/slot.sql")).await;
+        done(&registry.url, &["replication", "setup"]).await;
+        made_by("select 1").await;
+    }
+}
