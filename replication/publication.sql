@@ -11,3 +11,14 @@ create publication "gov_handoff" for table
     "public"."pivot_definitions" ("id", "pivot_code", "status", "created_at", "source_system", "actor_ref"),
     "public"."registry_changelog" ("id", "entity_type", "entity_code", "action", "timestamp", "source_system", "actor_ref") where (not (coalesce("source_system" = E'gov-handoff', false)))
     with (publish = 'insert');
+-- What the row filters were made from, and how the server shows them: whoever changes them later is noticed.
+do $note$
+begin
+    execute format('comment on publication %I is %L', E'gov_handoff', (
+        select concat_ws(' ', 'gov-handoff: row filters e593aadb0c9fe0355fd63f07b4b6300ebe50cf2305d847774c5cdd5957a72038',
+                         encode(sha256(convert_to(coalesce(string_agg(concat_ws(' ', t.schemaname, t.tablename, t.rowfilter), chr(10)
+                             order by t.schemaname, t.tablename), ''), 'UTF8')), 'hex'))
+          from pg_publication_tables t
+         where t.pubname = E'gov_handoff' and t.rowfilter is not null));
+end
+$note$;

@@ -8,8 +8,8 @@ use tokio_postgres::Client;
 use crate::hostile::proxy::Proxy;
 use crate::support::sources::{register, rule, source};
 use crate::support::{
-    Daemon, TestDb, blocking, cli, cluster, connect, done, migrated, number, options, private_cluster, text,
-    until,
+    Daemon, TestDb, blocking, cli, cli_with, cluster, connect, done, migrated, number, options,
+    private_cluster, text, until,
 };
 
 const QUICK: [(&str, &str); 4] = [
@@ -139,23 +139,69 @@ async fn a_slot_that_another_process_took_is_polled_around_until_it_is_free() {
     all_handed_off(&db.client).await;
 }
 
+/// Gives the publication a row filter that hides rows, in a way that its shape does not show.
+async fn hiding(client: &Client) -> String {
+    let columns = "select string_agg(quote_ident(c), ', ') from pg_publication_tables t, unnest(t.attnames) c \
+                   where t.pubname = 'gov_handoff' and t.tablename = 'registry_changelog'";
+    format!(
+        "alter publication gov_handoff drop table registry_changelog; \
+         alter publication gov_handoff add table registry_changelog ({}) \
+         where (source_system is distinct from 'gov-handoff' and entity_code <> 'hidden')",
+        text(client, columns).await
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publication_that_is_dropped_or_narrowed_is_mended() {
     let db = migrated().await;
     let daemon = Daemon::running(&db, "auto", &QUICK).await;
     birth(&db.client).await;
-    for harm in
-        ["alter publication gov_handoff drop table registry_changelog", "drop publication gov_handoff"]
-    {
+    let hiding = hiding(&db.client).await;
+    for harm in [
+        "alter publication gov_handoff drop table registry_changelog",
+        "drop publication gov_handoff",
+        &hiding,
+    ] {
         sql(&db.client, harm).await;
         birth(&db.client).await;
-        until(&db.client, "select count(*) = (select count(*) from gov_worker_cursor) from pg_publication_tables where pubname = 'gov_handoff'")
-            .await;
+        until(
+            &db.client,
+            "select count(*) = (select count(*) from gov_worker_cursor) and bool_and(rowfilter is null or rowfilter !~ 'hidden') \
+               from pg_publication_tables where pubname = 'gov_handoff'",
+        )
+        .await;
         daemon.captures(&db.url, "stream").await;
         birth(&db.client).await;
         all_handed_off(&db.client).await;
     }
     found(&db.client, &format!("handoff_fallback:{}", db.slot())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exclusion_that_is_redefined_reaches_the_publication() {
+    let db = migrated().await;
+    let daemon = Daemon::running(&db, "auto", &QUICK).await;
+    let sources = include_str!("../replication/sources.toml");
+    let more = sources.replacen("equals = \"gov-handoff\"", "one_of = [\"gov-handoff\", \"robot\"]", 1);
+    assert_ne!(sources, more);
+    register(&db.url, &more).await;
+    let filter = "select coalesce(max(rowfilter), '') like '%robot%' from pg_publication_tables \
+                  where pubname = 'gov_handoff' and tablename = 'registry_changelog'";
+    until(&db.client, filter).await;
+    daemon.captures(&db.url, "stream").await;
+    // And where it may not be changed by us, it is refused with what to do.
+    register(&db.url, sources).await;
+    until(&db.client, &format!("select not ({filter})")).await;
+    drop(daemon);
+    register(&db.url, &more).await;
+    let refused =
+        cli_with(&db.url, &["run", "--once", "--mode", "stream"], &[("GOV_HANDOFF_CREATE", "false")]).await;
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(
+        refused.err.contains("other exclusions") && refused.err.contains("replication setup"),
+        "{}",
+        refused.err
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,22 +248,9 @@ async fn what_the_stream_did_not_bring_is_handed_off_and_reported() {
         "select count(*) = (select count(*) from gov_worker_cursor) from gov_worker_frontier where certified_at > now() - interval '1 minute'",
     )
     .await;
-    // The filter hides rows from the stream, in a way that the publication's shape does not show.
-    let columns = text(
-        &db.client,
-        "select string_agg(quote_ident(c), ', ') from pg_publication_tables t, unnest(t.attnames) c \
-                                    where t.pubname = 'gov_handoff' and t.tablename = 'registry_changelog'",
-    )
-    .await;
-    sql(
-        &db.client,
-        &format!(
-            "begin; alter publication gov_handoff drop table registry_changelog; \
-        alter publication gov_handoff add table registry_changelog ({columns}) \
-        where (source_system is distinct from 'gov-handoff' and entity_code <> 'hidden'); commit"
-        ),
-    )
-    .await;
+    // A publication without our note is somebody else's, who knows what its filters mean: these hide rows.
+    let hiding = hiding(&db.client).await;
+    sql(&db.client, &format!("begin; {hiding}; comment on publication gov_handoff is null; commit")).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     sql(&db.client, "insert into registry_changelog (entity_type, entity_code, action) values ('law', 'hidden', 'register')").await;
     all_handed_off(&db.client).await;

@@ -503,32 +503,28 @@ async fn a_key_that_is_widened_or_narrowed_opens_and_closes_ranges() {
             + &rule("object_born", "thing", "thing:{code}", ["object_class", "thing"])
     };
     let ranges = "select string_agg(lo || '..' || hi, ' ' order by lo) from gov_worker_gap where source_name = 'things'";
-    let captured =
-        "select count(*) from event_pending where entity_table = 'things' and entity_ref is not null";
+    let captured = "select count(*) from event_pending where entity_table = 'things' \
+                    and event_type_hint = 'governance.handoff.object_born'";
     register(&db.url, &of("int4")).await;
     sql(&db.client, "insert into things values (1, 'a'), (2147483647, 'z')").await;
     once(&db.url).await;
     assert_eq!(text(&db.client, ranges).await, "-2147483648..0 2..2147483646");
 
+    // Under a running daemon, which reads by the old type until it notices the new one. A row that the frontier brings before
+    // that has a key which the old type cannot name, and is set aside until then.
+    let quick = [("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms"), ("GOV_HANDOFF_LEASE_TTL", "1s")];
+    let daemon = Daemon::running(&db, "poll", &quick).await;
     sql(&db.client, "alter table things alter column id type bigint").await;
+    sql(&db.client, "insert into things values (3000000000, 'b')").await;
     register(&db.url, &of("int8")).await;
-    let wide = "-9223372036854775808..0 2..2147483646 2147483648..9223372036854775807";
-    assert_eq!(text(&db.client, ranges).await, wide);
-    sql(
-        &db.client,
-        "insert into things values (3000000000, 'b'), (-3000000000, 'c'), (9223372036854775807, 'd')",
-    )
-    .await;
-    // By the ranges; the frontier, which would find them as well, is held where it is by nobody, so the count says it.
-    let daemon = Daemon::running(&db, "poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")]).await;
-    until(&db.client, &format!("select ({captured}) = 5")).await;
-    until(
-        &db.client,
-        "select not exists (select from gov_worker_gap g, unnest('{3000000000,-3000000000,9223372036854775807}'::bigint[]) i \
-          where g.source_name = 'things' and i between g.lo and g.hi)",
-    )
-    .await;
-    assert!(!daemon.log().contains("22003"), "{}", daemon.log());
+    sql(&db.client, "insert into things values (-3000000000, 'c'), (9223372036854775807, 'd')").await;
+    let wide = "-9223372036854775808..-3000000001 -2999999999..0 2..2147483646 2147483648..2999999999 \
+                3000000001..9223372036854775806";
+    until(&db.client, &format!("select ({ranges}) = '{wide}' and ({captured}) = 5")).await;
+    daemon.captures(&db.url, "poll").await;
+    for trouble in ["22003", "a key that is no integer"] {
+        assert!(!daemon.log().contains(trouble), "{}", daemon.log());
+    }
     drop(daemon);
 
     sql(

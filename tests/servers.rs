@@ -331,3 +331,30 @@ async fn a_transaction_timeout_of_the_database_is_not_for_us() {
     assert!(!daemon.log().contains("WARN"), "{}", daemon.log());
     finished(daemon).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_can_follow_a_failover_from_seventeen_on_whoever_makes_it() {
+    for (version, failover) in [(Wanted::V16, None), (Wanted::V17, Some("true"))] {
+        let wanted = ClusterOptions { version, ..options() };
+        let cluster = private_cluster(wanted).await;
+        let registry = Registry::on(&cluster).await;
+        let printed = done(&registry.url, &["replication", "sql"]).await;
+        // A transaction that has written makes no slot; a DBA's client sends each statement by itself.
+        let (publication, slot) = printed.split_at(printed.find("-- After the publication").expect("a slot"));
+        let made_by = async |statements: &str| {
+            registry.sql(statements).await;
+            // Older servers have no such column.
+            let of = format!(
+                "select to_jsonb(s) ->> 'failover' from pg_replication_slots s where slot_name = '{}'",
+                registry.slot()
+            );
+            assert_eq!(registry.text(&of).await.as_deref(), failover, "{statements}");
+            registry.drop_slots().await;
+        };
+        registry.sql(publication).await;
+        made_by(slot).await;
+        made_by(include_str!("../replication/slot.sql")).await;
+        done(&registry.url, &["replication", "setup"]).await;
+        made_by("select 1").await;
+    }
+}

@@ -10,7 +10,11 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::store::value::from_pg;
 use crate::store::{Store, quote};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
+
+/// How the note on a publication of ours begins, as `publication_note.sql` writes it. The two digests follow.
+const NOTE: &str = "gov-handoff: row filters ";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
@@ -162,6 +166,10 @@ impl Store {
                 return Ok(Some(format!("publication {name} {problem}")));
             }
         }
+        let note: Option<String> = row.try_get("note")?;
+        if let Some(problem) = filter_problem(note.as_deref(), sources, row.try_get("filters")?) {
+            return Ok(Some(format!("publication {name} {problem}")));
+        }
         let known = |t: &PublishedTable| {
             sources.iter().any(|s| s.definition.schema == t.schema && s.definition.table() == t.table)
         };
@@ -219,6 +227,28 @@ fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option
     None
 }
 
+/// What of the row filters is not as it was when the publication was made. One without our note was made by somebody else,
+/// and what its filters mean is for them to know.
+fn filter_problem(note: Option<&str>, sources: &[Arc<Source>], shown: &str) -> Option<&'static str> {
+    let (asked, made) = note?.strip_prefix(NOTE)?.split_once(' ')?;
+    if asked != filters_asked(sources) {
+        return Some("was made for other exclusions than the sources have now");
+    }
+    (made != shown).then_some("has other row filters than it was made with")
+}
+
+/// A digest of the row filters that the definitions ask for.
+fn filters_asked(sources: &[Arc<Source>]) -> String {
+    let filter = |s: &Arc<Source>| {
+        let filter = quote::captured(&s.definition, "")?;
+        Some(format!("{} {filter}\n", quote::table(&s.definition)))
+    };
+    let mut filters: Vec<_> = sources.iter().filter_map(filter).collect();
+    filters.sort_unstable();
+    let digest = Sha256::digest(filters.concat().as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The statements a DBA may run by hand instead.
 #[must_use]
 pub fn setup_sql(publication: &str, slot: &str, sources: &[Arc<Source>]) -> String {
@@ -229,12 +259,16 @@ pub fn setup_sql(publication: &str, slot: &str, sources: &[Arc<Source>]) -> Stri
 #[must_use]
 fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
     let tables: Vec<_> = sources.iter().map(|s| published(&s.definition)).collect();
-    let name = quote::identifier(name);
-    let tables = tables.join(",\n    ");
+    let (quoted, tables) = (quote::identifier(name), tables.join(",\n    "));
+    let note = quote::fill(
+        include_str!("sql/publication_note.sql"),
+        &[("name", &quote::literal(name)), ("asked", &filters_asked(sources))],
+    );
+    let places = [("name", &*quoted), ("tables", &tables), ("note", note.trim_end())];
     if exists {
-        quote::fill(include_str!("sql/publication_alter.sql"), &[("name", &name), ("tables", &tables)])
+        quote::fill(include_str!("sql/publication_alter.sql"), &places)
     } else {
-        quote::fill(include_str!("sql/publication_create.sql"), &[("name", &name), ("tables", &tables)])
+        quote::fill(include_str!("sql/publication_create.sql"), &places)
     }
 }
 

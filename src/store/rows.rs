@@ -58,12 +58,16 @@ impl Store {
     ) -> Result<Vec<Found>> {
         let definition = &source.definition;
         let hot = if depth == Depth::Hot { "and g.hot" } else { "" };
+        let (lowest, highest) = definition.id.id_type.bounds().unwrap_or((i64::MIN, i64::MAX));
+        let bound = |id: i64| format!("'{id}'::bigint");
         let sql = quote::fill(
             include_str!("sql/read_ranges.sql"),
             &[
                 ("columns", &quote::text_columns(source)),
                 ("table", &quote::table(definition)),
                 ("id", &quote::identifier(&definition.id.column)),
+                ("lowest", &bound(lowest)),
+                ("highest", &bound(highest)),
                 ("hot", hot),
             ],
         );

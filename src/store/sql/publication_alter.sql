@@ -2,4 +2,5 @@ begin;
 alter publication {name} set (publish = 'insert');
 alter publication {name} set table
     {tables};
+{note}
 commit;

@@ -1,3 +1,4 @@
 create publication {name} for table
     {tables}
     with (publish = 'insert');
+{note}

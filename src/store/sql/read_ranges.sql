@@ -1,12 +1,12 @@
 -- One statement, so one snapshot, over the open ranges and the rows in them. Each probe is an index scan of the key; the
--- tail is just the range that reaches the end of the type, perhaps of a wider one than the column's (the comparison takes
--- either, by the same index; a cast would fail). What is read ahead of a commit starts after its last id.
+-- tail is just the range that reaches the end of the type, perhaps of a wider one than the definition's, when that was changed
+-- a moment ago: then only what it can name is read (and nothing is cast, which would fail; the index serves either type). What is read ahead of a commit starts after its last id.
 select g.lo, g.hi, s.*
   from public.gov_worker_gap g
  cross join lateral (
        select {columns}
          from {table} t
-        where t.{id} >= greatest(g.lo, $4) and t.{id} <= g.hi
+        where t.{id} >= greatest(g.lo, $4, {lowest}) and t.{id} <= least(g.hi, {highest})
         order by t.{id}
         limit $3
        ) s

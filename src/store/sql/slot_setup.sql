@@ -1,2 +1,8 @@
--- After the publication, never before: a slot cannot use a publication that is younger than itself.
-select pg_create_logical_replication_slot('{slot}', 'pgoutput');
+-- After the publication, never before: a slot cannot use a publication that is younger than itself. From PostgreSQL 17 on it is
+-- one that a standby can keep, so that a failover continues it.
+do $slot$
+begin
+    execute format('select pg_create_logical_replication_slot(%L, ''pgoutput''%s)', '{slot}',
+                   case when current_setting('server_version_num')::int >= 170000 then ', failover => true' else '' end);
+end
+$slot$;
