@@ -169,8 +169,13 @@ begin
             if v_captured_n > 0 then
                 for v_finding in
                     select distinct f.flag, r_kind[f.rule] as kind, r_source[f.rule] as source,
-                           case when f.flag = 1 then f.system end as producer
-                      from unnest(s_rule, s_flag, s_system) as f (rule, flag, system)
+                           -- As the source's definition tells producers apart, whoever's lease this is.
+                           case when f.flag = 1
+                                then case (select c.metadata #>> '{trust,by}' from gov_worker_cursor c
+                                            where c.source_name = r_source[f.rule] and c.metadata ? 'id'
+                                            order by c.worker_name = p_worker desc limit 1)
+                                     when 'actor_ref' then f.actor else f.system end end as producer
+                      from unnest(s_rule, s_flag, s_system, s_actor) as f (rule, flag, system, actor)
                      where f.flag > 0 or not v_active[f.rule]
                 loop
                     if v_finding.flag = 1 then

@@ -1,5 +1,5 @@
--- Whom a source believes. The list stands in the source's definition, so that a running daemon takes a change up as it
--- takes up any other.
+-- Whom a source believes. Who produced a row its `source_system` says, or its `actor_ref` where the definition has it so. The
+-- list stands in the source's definition, so that a running daemon takes a change up as it takes up any other.
 
 -- Moves up to p_limit signals that were captured as untrusted, and whose producer is trusted by now, to the retry lane: there
 -- each row is read again and goes the way of every row, under the identities it was captured with, and only then dirties its
@@ -29,7 +29,7 @@ begin
           from event_pending p
           join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = p.capture_payload ->> 'source'
          where p.event_domain = 'governance' and p.last_error = 'untrusted_source' and p.processed_at is null
-           and coalesce(c.metadata #> '{trust,producers}' ? (p.capture_payload ->> 'source_system'), true)
+           and coalesce(c.metadata #> '{trust,producers}' ? (p.capture_payload ->> coalesce(c.metadata #>> '{trust,by}', 'source_system')), true)
          limit p_limit
     ), released as (
         delete from event_pending p using due where p.id = due.id returning p.*, due.id_type

@@ -256,3 +256,32 @@ async fn a_promotion_goes_in_parts_and_a_batch_between_two_of_them_marks_what_it
         "select changes::bigint from gov_candidate_group where dims ->> 'object_class' = 'of stranger'";
     assert_eq!(number(&db.client, marks).await, 9, "each signal marks its group once");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_may_tell_its_producers_by_their_actors() {
+    let db = migrated().await;
+    let sources = include_str!("../replication/sources.toml").replacen(
+        "actor_ref = \"actor_ref\"\n",
+        "actor_ref = \"actor_ref\"\ntrust = { by = \"actor_ref\", producers = [\"linh\"] }\n",
+        1,
+    );
+    register(&db.url, &sources).await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    let insert = "insert into birth_registry (entity_code, collection_name, source_system, actor_ref)
+                  select a || g, 'of ' || a, 'one system', a from unnest(array['linh', 'mallory']) a, generate_series(1, 3) g";
+    db.client.batch_execute(insert).await.expect("births");
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!((number(&db.client, SIGNALS).await, number(&db.client, UNTRUSTED).await), (3, 3));
+    assert_eq!(texts(&db.client, OPEN).await, ["untrusted_source:birth_registry:mallory"]);
+    assert_eq!(dirty(&db).await, ["of linh"]);
+    let list = done(&db.url, &["trust", "list"]).await;
+    assert!(list.contains("actor_ref") && list.contains("mallory (3)"), "{list}");
+    // One system stands behind both: granting it would let everybody in, and does nothing here.
+    done(&db.url, &["trust", "grant", "--source", "birth_registry", "--producer", "one system"]).await;
+    assert_eq!(number(&db.client, UNTRUSTED).await, 3);
+    done(&db.url, &["trust", "grant", "--source", "birth_registry", "--producer", "mallory"]).await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!((number(&db.client, SIGNALS).await, number(&db.client, UNTRUSTED).await), (6, 0));
+    assert_eq!(texts(&db.client, OPEN).await, Vec::<String>::new());
+    assert_eq!(dirty(&db).await, ["of linh", "of mallory"]);
+}

@@ -26,7 +26,7 @@ pub enum TrustCommand {
 pub struct TrustChange {
     #[arg(long)]
     pub source: String,
-    /// As the source's rows name it; `unknown` stands for rows that name none
+    /// As the source's rows name it, in the column that `trust list` shows; `unknown` stands for rows that name none
     #[arg(long)]
     pub producer: String,
     /// Say what would be done, and do nothing
@@ -61,9 +61,12 @@ async fn list(store: &Store, config: &Config, json: bool) -> Result<ExitCode> {
         );
         let waiting: Vec<_> =
             p.waiting.as_object().into_iter().flatten().map(|(name, n)| format!("{name} ({n})")).collect();
-        vec![p.source.clone(), trusted, waiting.join(", ")]
+        vec![p.source.clone(), p.by.clone(), trusted, waiting.join(", ")]
     };
-    output::table(&["source", "trusts", "unknown, waiting"], &policies.iter().map(row).collect::<Vec<_>>());
+    output::table(
+        &["source", "by", "trusts", "unknown, waiting"],
+        &policies.iter().map(row).collect::<Vec<_>>(),
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -123,9 +123,36 @@ pub struct RuleDefinition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// Known values of the `source_system` column; all others are captured as untrusted.
+    /// What says who the producer of a row is.
+    #[serde(default, skip_serializing_if = "TrustBy::is_default")]
+    pub by: TrustBy,
+    /// Known producers; all others are captured as untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producers: Option<Vec<String>>,
+}
+
+/// Named as in a handoff, where the gates look for it too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum TrustBy {
+    #[default]
+    SourceSystem,
+    ActorRef,
+}
+
+impl TrustBy {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SourceSystem => "source_system",
+            Self::ActorRef => "actor_ref",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

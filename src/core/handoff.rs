@@ -1,7 +1,7 @@
 //! The one function from a source row to its handoffs, the same for every path.
 
 use crate::core::dead_letter::code;
-use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition};
+use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition, TrustBy};
 use crate::core::group::GroupKey;
 use crate::core::identity::Identity;
 use crate::core::payload::{Violation, violation};
@@ -102,9 +102,15 @@ impl Source {
         if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
             return Err(columns.invalid("columns", format!("column {} is listed twice", twice[0])));
         }
-        if definition.trust.producers.is_some() && definition.source_system.is_none() {
-            let problem = "a list of producers needs `source_system`, or every row would be untrusted";
-            return Err(columns.invalid("trust", problem.to_owned()));
+        let by = definition.trust.by;
+        let producer = match by {
+            TrustBy::SourceSystem => &definition.source_system,
+            TrustBy::ActorRef => &definition.actor_ref,
+        };
+        if definition.trust.producers.is_some() && producer.is_none() {
+            let problem =
+                format!("a list of producers needs `{}`, or every row would be untrusted", by.name());
+            return Err(columns.invalid("trust", problem));
         }
         let named =
             |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
@@ -324,8 +330,13 @@ impl Facts<'_> {
     }
 
     fn standing(&self) -> Standing {
-        match &self.source.definition.trust.producers {
-            Some(known) if !known.contains(&self.named(self.source.source_system)) => Standing::Untrusted,
+        let trust = &self.source.definition.trust;
+        let producer = match trust.by {
+            TrustBy::SourceSystem => self.source.source_system,
+            TrustBy::ActorRef => self.source.actor_ref,
+        };
+        match &trust.producers {
+            Some(known) if !known.contains(&self.named(producer)) => Standing::Untrusted,
             _ => Standing::Normal,
         }
     }

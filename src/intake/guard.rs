@@ -82,11 +82,12 @@ impl SlotGuard {
         let detail = json!({
             "slot": slot, "retained": bytes, "budget": shared.config.wal_budget, "problem": e.to_string(),
             "action": format!(
-                "a superuser must run: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name =                  '{slot}' and active; select pg_drop_replication_slot('{slot}'); or grant REPLICATION to the role of the daemon"
+                "a superuser must run: select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = \
+                 '{slot}' and active; select pg_drop_replication_slot('{slot}'); or grant REPLICATION to the role of the daemon"
             ),
         });
-        let kind = "slot_budget_exceeded";
-        let finding = Finding { kind, key: held_key(shared), severity: "critical", detail };
+        let (key, severity) = (held_key(shared), "critical");
+        let finding = Finding { kind: "slot_budget_exceeded", key, severity, detail };
         store.sustain(&finding, SAID_EVERY).await
     }
 

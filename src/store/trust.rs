@@ -10,6 +10,8 @@ use tokio_postgres::types::ToSql;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrustPolicy {
     pub source: String,
+    /// What names the producer of a row: `source_system` or `actor_ref`.
+    pub by: String,
     /// The known producers; `None`: whoever may write the table is trusted.
     pub producers: Option<Vec<String>>,
     /// Captured handoffs that wait, by unknown producer.
@@ -45,6 +47,7 @@ impl Store {
                 let producers: Option<Value> = row.try_get("producers")?;
                 Ok(TrustPolicy {
                     source: row.try_get("source_name")?,
+                    by: row.try_get("by")?,
                     producers: producers.map(serde_json::from_value).transpose()?,
                     waiting: row.try_get("waiting")?,
                 })

@@ -97,7 +97,7 @@ fn source(table: &str, id_type: IdType) -> SourceDefinition {
         batch_size: 5_000,
         coalesce_window_ms: 0,
         exclude: vec![],
-        trust: Trust { producers: Some(vec![]) },
+        trust: Trust { producers: Some(vec![]), ..Trust::default() },
         rules: vec![RuleDefinition {
             kind: "governance.handoff.selftest".to_owned(),
             when: vec![],

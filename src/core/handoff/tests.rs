@@ -1,6 +1,7 @@
 //! Rows of the default sources, and what they come to.
 
 use super::*;
+use crate::core::definition::Trust;
 use crate::core::samples::{definition, handoffs, row, source};
 
 fn refusal(source: &Source, values: &[(&str, &str)]) -> Refusal {
@@ -331,6 +332,25 @@ fn a_list_of_producers_makes_all_others_untrusted() {
     assert_eq!(standing(Some("Registrar")), Standing::Untrusted);
     assert_eq!(standing(Some("")), Standing::Untrusted);
     assert_eq!(standing(None), Standing::Untrusted);
+}
+
+#[test]
+fn a_producer_may_be_known_by_its_actor() {
+    let mut definition = definition("birth_registry");
+    definition.trust = Trust { by: TrustBy::ActorRef, producers: Some(vec!["registrar".to_owned()]) };
+    let source = Source::compile(definition).expect("the definition is sound");
+    let standing = |system: &'static str, actor: &'static str| {
+        let values = [
+            ("id", "1"),
+            ("collection_name", "c"),
+            ("entity_code", "e"),
+            ("source_system", system),
+            ("actor_ref", actor),
+        ];
+        handoffs(&source, &values)[0].standing
+    };
+    assert_eq!(standing("anything", "registrar"), Standing::Normal);
+    assert_eq!(standing("registrar", "somebody"), Standing::Untrusted);
 }
 
 #[test]

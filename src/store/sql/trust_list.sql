@@ -1,7 +1,7 @@
 -- Whom each source believes, and how many captured handoffs wait for each producer that it does not.
-select c.source_name, c.metadata #> '{trust,producers}' as producers,
+select c.source_name, coalesce(c.metadata #>> '{trust,by}', 'source_system') as by, c.metadata #> '{trust,producers}' as producers,
        coalesce((select jsonb_object_agg(w.producer, w.n)
-                   from (select p.capture_payload ->> 'source_system' as producer, count(*) as n
+                   from (select p.capture_payload ->> coalesce(c.metadata #>> '{trust,by}', 'source_system') as producer, count(*) as n
                            from public.event_pending p
                           where p.event_domain = 'governance' and p.last_error = 'untrusted_source'
                             and p.processed_at is null and p.capture_payload ->> 'source' = c.source_name
