@@ -3,7 +3,7 @@
 use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
-use crate::intake;
+use crate::intake::{self, Prepared};
 use crate::store::connect;
 use crate::store::replication::setup_sql;
 use clap::Subcommand;
@@ -25,7 +25,7 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
     match command {
         ReplicationCommand::Setup => {
             let config = Config { create: true, ..config.clone() };
-            let (lsn, new) = intake::prepare_replication(&config, &sources).await?;
+            let Prepared { confirmed: lsn, new, .. } = intake::prepare_replication(&config, &sources).await?;
             let word = if new { "created" } else { "is there" };
             output::line(format_args!(
                 "publication {} carries {} sources; slot {} {word} at {lsn}",

@@ -133,12 +133,13 @@ impl Proof {
             |at: Option<Instant>| at.is_some_and(|at| self.looked_at.is_none_or(|looked| at > looked));
         let continuous =
             record.continuous_since.is_some_and(|at| self.looked_at.is_some_and(|looked| at < looked));
+        let unsettled = shared.unsettled.borrow().is_some();
         Circumstances {
             occurred_at: row.watermark.as_ref().and_then(|w| w.at),
             ordered: row.source.definition.order.is_some(),
             watermark,
-            stream_vouched: passed && continuous && *shared.mode.borrow() == Mode::Streaming,
-            gap: since_last(record.gap_at),
+            stream_vouched: passed && continuous && !unsettled && *shared.mode.borrow() == Mode::Streaming,
+            gap: since_last(record.gap_at) || unsettled,
             first: self.looked_at.is_none(),
         }
     }

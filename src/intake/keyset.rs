@@ -5,6 +5,9 @@
 //! seconds, hands off only what the stream did not. Sources whose keys have no ranges are read by the frontier.
 
 mod pass;
+mod unsettled;
+
+pub use unsettled::Unsettled;
 
 use crate::core::batch::Batch;
 use crate::core::handoff::Source;
@@ -141,6 +144,7 @@ async fn session(shared: &Shared) -> Result<End> {
         if shared.once {
             return Ok(End::Done);
         }
+        session.settle(&turns).await?;
         let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
         // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
         let by_ranges = turns.iter().filter(|t| matches!(t.strategy, Strategy::Ranges { .. }));
@@ -215,7 +219,8 @@ impl Session<'_> {
         }
         let found = self.judge(turn, outcome).await?;
         self.say_batch(turn).await?;
-        let fast = self.shared.mode.borrow().hurries(self.shared.config.intent);
+        let fast = self.shared.mode.borrow().hurries(self.shared.config.intent)
+            || self.shared.unsettled.borrow().is_some();
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);

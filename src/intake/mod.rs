@@ -22,7 +22,7 @@ mod stream;
 
 pub use deliver::{Delivery, MappedRow, Outcome};
 pub use letters::{Decision, Outlook, outlook};
-pub use stream::prepare as prepare_replication;
+pub use stream::{Prepared, prepare as prepare_replication};
 
 use crate::config::Config;
 use crate::core::handoff::Source;
@@ -30,6 +30,7 @@ use crate::core::lease::{claim_patience, statement_patience};
 use crate::core::mode::{Intent, Mode};
 use crate::core::pace::{Pace, Reads};
 use crate::error::{Error, Kind, Policy, Result};
+use crate::intake::keyset::Unsettled;
 use crate::intake::reached::Reached;
 use crate::store::lease::Lease;
 use crate::store::{Store, connect};
@@ -70,6 +71,8 @@ struct Shared {
     mode: watch::Sender<Mode>,
     reached: Reached,
     record: watch::Sender<StreamRecord>,
+    /// What it cannot, although it streams.
+    unsettled: watch::Sender<Option<Unsettled>>,
     /// Why the stream must not go on, if it must not.
     objection: watch::Sender<Option<String>>,
     /// After giving the slot up for its size: when it may be taken again.
@@ -99,6 +102,20 @@ impl Shared {
             return;
         }
         self.stopped_within(pause).await;
+    }
+
+    async fn told_to_stop(&self) {
+        let _ = self.stop.clone().wait_for(|s| *s).await;
+    }
+
+    /// The stream does not bring everything that was written before now, though it be committed later: what the tables bring
+    /// was not missed by it, and they are looked at at once and for as long as it takes.
+    async fn not_vouched_for(&self, store: &Store) -> Result<()> {
+        let (below, now) = (store.snapshot().await?.next, Instant::now());
+        self.record.send_replace(StreamRecord { continuous_since: Some(now), gap_at: Some(now) });
+        self.unsettled.send_replace(Some(Unsettled { below, closed_at: None }));
+        self.look.notify_one();
+        Ok(())
     }
 
     /// Sleeps until the pause is over or we are told to stop; whether we were.
@@ -222,6 +239,7 @@ async fn lead(
         objection: watch::Sender::new(None),
         rejoin_at: watch::Sender::new(None),
         record: watch::Sender::new(StreamRecord::default()),
+        unsettled: watch::Sender::new(None),
         definitions: watch::Sender::new(0),
         look: Notify::new(),
         pace: watch::Sender::new(Pace::first(&config.pace)),

@@ -8,7 +8,7 @@
 mod follow;
 mod prepare;
 
-pub use prepare::prepare;
+pub use prepare::{Prepared, prepare};
 
 use crate::core::continuity::{Continuity, Offered, Position, compare};
 use crate::core::mode::StreamNews;
@@ -89,7 +89,20 @@ async fn session(shared: &Shared) -> Result<End> {
         ));
     }
     shared.objection.send_replace(None);
-    let (confirmed, _) = prepare(config, &sources).await?;
+    // Making a slot waits for every transaction that runs; whoever is told to stop does not.
+    let Prepared { confirmed, mended, .. } = tokio::select! {
+        biased;
+        () = shared.told_to_stop() => return Ok(End::Done),
+        prepared = prepare(config, &sources) => prepared?,
+    };
+    // Said at once: if what follows fails, the next attempt finds the publication as it should be.
+    if let Some(problem) = mended {
+        tracing::warn!(
+            problem,
+            "the publication was mended; what was written meanwhile is left to the tables"
+        );
+        shared.not_vouched_for(&store).await?;
+    }
     let known = store.stream_position(&config.slot).await?;
     // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
     let durable = known.as_ref().map_or(confirmed, |p| p.durable);

@@ -7,7 +7,7 @@ use crate::core::probe::{Probe, Quiet};
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Result};
 use crate::intake::deliver::{Delivery, MappedRow};
-use crate::intake::{End, Shared, StreamRecord, failpoint, named};
+use crate::intake::{End, Shared, failpoint, named};
 use crate::source::stream::{Event, Stream};
 use crate::store::Store;
 use crate::store::apply::Advance;
@@ -308,10 +308,7 @@ impl<'a> Lane<'a> {
             return Ok(false);
         }
         tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
-        // What the tables bring now was not missed: the stream says that it does not vouch for it.
-        let now = Instant::now();
-        self.shared.record.send_replace(StreamRecord { continuous_since: Some(now), gap_at: Some(now) });
-        self.shared.look.notify_one();
+        self.shared.not_vouched_for(self.store).await?;
         Ok(true)
     }
 

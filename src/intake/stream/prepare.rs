@@ -11,9 +11,17 @@ use std::time::Duration;
 /// How long making a slot may take; longer, and it is found made, or being made, by the next attempt.
 const SLOT_CREATION: Duration = Duration::from_secs(60);
 
-/// Makes sure that publication and slot are there and ours; creates them where allowed. Returns the slot's position and
-/// whether the slot is new.
-pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, bool)> {
+/// A slot that can be streamed from.
+pub struct Prepared {
+    pub confirmed: Lsn,
+    pub new: bool,
+    /// What was wrong with the publication of a slot that was there before. It decodes with the catalogue of the time, so rows
+    /// that were written meanwhile will not come through it.
+    pub mended: Option<String>,
+}
+
+/// Makes sure that publication and slot are there and ours; creates them where allowed.
+pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<Prepared> {
     let admin = connect::open(&config.replication, "gov-handoff replication").await?;
     // Making a slot waits for every transaction that runs, which is no sign of a dead server.
     let admin = admin.within(SLOT_CREATION);
@@ -22,7 +30,8 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
     if slot.is_none() && config.create {
         admin.check_slot_free(&config.slot).await?;
     }
-    if let Some(problem) = admin.publication_problem(&config.publication, sources).await? {
+    let problem = admin.publication_problem(&config.publication, sources).await?;
+    if let Some(problem) = &problem {
         let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
         if !config.create {
             return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
@@ -43,9 +52,11 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<(Lsn, b
     match slot {
         Some(slot) => {
             refuse_if_active(&config.slot, slot.active_pid)?;
-            Ok((slot.confirmed, false))
+            Ok(Prepared { confirmed: slot.confirmed, new: false, mended: problem })
         }
-        None if config.create => Ok((admin.create_slot(&config.slot).await?, true)),
+        None if config.create => {
+            Ok(Prepared { confirmed: admin.create_slot(&config.slot).await?, new: true, mended: None })
+        }
         None => Err(Error::new(
             Kind::Replication,
             format!("slot {} does not exist; run `gov-handoff replication setup`", config.slot),
