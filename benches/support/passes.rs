@@ -55,10 +55,11 @@ async fn certifying(world: &World, client: &Client, report: &mut Report) {
     let (alone, parallel) = (count(client, 0).await, count(client, 2).await);
     report.note(format!(
         "certifying pass: {pass:.1} ms, {counted:.1} ms of it for its share of the conservation count; \
-         select count(*) by one process {alone:.1} ms, by three {parallel:.1} ms"
+         select count(*) by one process {alone:.1} ms, by three {parallel:.1} ms, to which the ratio is {:.2}",
+        pass / parallel
     ));
-    // The faster of the two is the stricter limit; the pass itself is one process.
-    report.add("certifying pass", "ms", pass, alone.min(parallel), Goal::AtMost(2.0));
+    // One process against one: what a pass costs a server is its processor's time, of which a parallel count takes no less.
+    report.add("certifying pass", "ms", pass, alone, Goal::AtMost(2.0));
 }
 
 /// One pass as the daemon has measured it.
