@@ -152,8 +152,11 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
     );
     until("the slot is let go", async || registry.number(&past).await == 1).await;
     // Told to end just after one, it leaves nothing to be sent again.
+    // Asked before it commits: afterwards our own commit may lie before the answer.
+    registry.sql("begin").await;
     registry.births("last", 1).await;
     let here = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    registry.sql("commit").await;
     registry.until_all_handed_off().await;
     daemon.signal("TERM");
     daemon.end("told to end").await;
