@@ -4,24 +4,16 @@
 //! means that rows were deleted, or the table was emptied and its ids will come again. Identity is by key: a row that
 //! comes again under an id that was handed off is taken for the same row and absorbed. That is why it is worth a finding.
 //!
-//! Counting all rows costs as much as the certifying pass beside which it is done. The equation holds for any stretch of
-//! ids, so each pass counts one stretch, and a round of passes has counted them all.
+//! The certifying pass meets every row once anyway and counts them on the way, so each pass has the whole equation.
 
-use std::collections::BTreeMap;
-
-/// How many passes make a round.
-pub const STRETCHES: u32 = 10;
-
-/// One look at one stretch, all in one snapshot.
+/// One look at the whole source, all in one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conservation {
-    pub lo: i64,
-    pub hi: i64,
     /// Ids that left the open ranges because they were handed off.
     pub handed_off: i64,
     /// Ids that left them because nobody seemed to use them; a row that has one after all is one more.
     pub certified_away: i64,
-    /// Rows of the stretch that lie in no open range.
+    /// Rows that lie in no open range.
     pub rows: i64,
     /// The highest id that was handed off; `None` before the first.
     pub highest_handed_off: Option<i64>,
@@ -51,44 +43,33 @@ pub enum Entry {
     Nothing,
     /// Rows are gone, other than those that were.
     Uneven,
-    /// A whole round without a missing row.
+    /// Every row is there, which was not so, or not known, before.
     Even,
 }
 
-/// The counts of a source, stretch by stretch.
+/// What the last count of a source came to.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    next: u32,
-    /// Stretches in a row that were even.
-    even: u32,
-    /// By stretch, how many rows more than ids it had (fewer than none), and whether the table ended early.
-    uneven: BTreeMap<u32, (i64, bool)>,
+    last: Option<Balance>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Balance {
+    Even,
+    /// How many rows more than ids there were (fewer than none), and whether the table ended early.
+    Uneven(i64, bool),
 }
 
 impl Ledger {
-    /// The stretch to count next.
-    #[must_use]
-    pub fn next(&self) -> u32 {
-        self.next
-    }
-
-    /// Enters the count of the stretch that was next. Its bounds move with the table's end, so what it lacks is compared, not
-    /// where.
+    /// Enters a count. What it lacks is compared with what the last one lacked: a table that grows lacks the same rows still.
     pub fn enter(&mut self, found: &Conservation) -> Entry {
-        let stretch = self.next;
-        self.next = (stretch + 1) % STRETCHES;
-        if found.holds() {
-            self.uneven.remove(&stretch);
-            self.even += 1;
-            if self.even < STRETCHES {
-                return Entry::Nothing;
-            }
-            self.even = 0;
-            return Entry::Even;
+        let balance =
+            if found.holds() { Balance::Even } else { Balance::Uneven(found.more(), found.ends_early()) };
+        match (self.last.replace(balance) == Some(balance), balance) {
+            (true, _) => Entry::Nothing,
+            (false, Balance::Even) => Entry::Even,
+            (false, Balance::Uneven(..)) => Entry::Uneven,
         }
-        self.even = 0;
-        let lack = (found.more(), found.ends_early());
-        if self.uneven.insert(stretch, lack) == Some(lack) { Entry::Nothing } else { Entry::Uneven }
     }
 }
 
@@ -97,8 +78,6 @@ mod tests {
     use super::*;
 
     const WHOLE: Conservation = Conservation {
-        lo: 1,
-        hi: 9,
         handed_off: 7,
         certified_away: 0,
         rows: 7,
@@ -125,33 +104,23 @@ mod tests {
     }
 
     #[test]
-    fn every_stretch_has_its_turn_and_a_round_without_a_miss_is_even() {
+    fn the_first_even_count_ends_what_a_predecessor_left_open_and_the_next_says_nothing() {
         let mut ledger = Ledger::default();
-        for stretch in 0..STRETCHES - 1 {
-            assert_eq!(ledger.next(), stretch);
-            assert_eq!(ledger.enter(&WHOLE), Entry::Nothing);
-        }
         assert_eq!(ledger.enter(&WHOLE), Entry::Even);
-        assert_eq!(ledger.next(), 0);
+        assert_eq!(ledger.enter(&WHOLE), Entry::Nothing);
+        let longer = Conservation { handed_off: 17, rows: 17, highest: Some(19), ..WHOLE };
+        assert_eq!(ledger.enter(&longer), Entry::Nothing);
     }
 
     #[test]
-    fn what_is_gone_is_said_once_and_is_over_a_round_after_it_is_back() {
+    fn what_is_gone_is_said_once_and_is_over_when_it_is_back() {
         let mut ledger = Ledger::default();
         let gone = Conservation { rows: 5, ..WHOLE };
         assert_eq!(ledger.enter(&gone), Entry::Uneven);
-        for _ in 1..STRETCHES {
-            assert_eq!(ledger.enter(&WHOLE), Entry::Nothing);
-        }
-        let longer = Conservation { hi: 19, handed_off: 17, rows: 15, ..gone };
-        assert_eq!(ledger.enter(&longer), Entry::Nothing, "the same two rows of a longer stretch");
-        for _ in 1..STRETCHES {
-            assert_eq!(ledger.enter(&WHOLE), Entry::Nothing);
-        }
+        let longer = Conservation { handed_off: 17, rows: 15, ..gone };
+        assert_eq!(ledger.enter(&longer), Entry::Nothing, "the same two rows of a longer table");
         assert_eq!(ledger.enter(&Conservation { rows: 4, ..WHOLE }), Entry::Uneven, "one more");
-        for _ in 1..STRETCHES {
-            assert_eq!(ledger.enter(&WHOLE), Entry::Nothing);
-        }
+        assert_eq!(ledger.enter(&Conservation { highest: Some(3), ..WHOLE }), Entry::Uneven, "it ends early");
         assert_eq!(ledger.enter(&WHOLE), Entry::Even);
     }
 }

@@ -1,7 +1,7 @@
 //! Reading source rows: by open ranges, by frontier, by a stretch of keys. Typed, bounded, never OFFSET.
 
-use crate::core::conservation::{Conservation, STRETCHES};
-use crate::core::frontier::{Distrust, distrust};
+use crate::core::conservation::Conservation;
+use crate::core::frontier::{Distrust, Window, distrust};
 use crate::core::gap::Range;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
@@ -152,9 +152,25 @@ impl Store {
     }
 }
 
-/// Selects rows whose inserting transaction is not older than `frontier`.
+/// Selects rows whose inserting transaction is not older than `frontier`, when there is no snapshot to say where they end.
 fn younger_than(frontier: u64) -> String {
     format!("age(t.xmin) <= age('{frontier}'::xid8::xid)")
+}
+
+/// Up to so many transactions are listed one by one. A list is the cheaper of the two, until it no longer fits the processor's
+/// caches: measured on a million rows, 1.3 times a bare count with a thousand ids, 1.7 with sixty thousand; bytes take 1.6.
+const LISTED: u32 = 16_384;
+
+/// Selects rows that a transaction of this window inserted. Transaction ids have no order, but they are equal or not, and as
+/// bytes they have one. The server may share such a scan among several processes, which it may not with `age`.
+fn written_in(window: Window) -> String {
+    if window.width() <= LISTED {
+        let ids: Vec<String> = window.ids().map(|id| id.to_string()).collect();
+        return format!("t.xmin = any ('{{{}}}'::xid[])", ids.join(","));
+    }
+    let bytes = |xid: u32| format!("{}::bytea", quote::literal(&format!("\\x{xid:08x}")));
+    let either = if window.wraps() { "or" } else { "and" };
+    format!("xidsend(t.xmin) >={} {either} xidsend(t.xmin) <{}", bytes(window.first), bytes(window.end))
 }
 
 /// One end of a stretch.
@@ -206,10 +222,13 @@ impl Frontier {
     }
 }
 
-/// One frontier pass: a REPEATABLE READ snapshot and a portal over what it selects.
+/// One frontier pass: a REPEATABLE READ snapshot, a look at every row, and a portal over those that are selected.
 pub struct FrontierRead<'a> {
     transaction: Transaction<'a>,
-    portal: Portal,
+    /// None when nothing is selected.
+    portal: Option<Portal>,
+    /// How many rows the table has in all.
+    there: i64,
     /// Rows that were asked for and not yet taken: they wait in the socket, not in memory.
     fetched: Option<Pin<Box<RowStream>>>,
     patience: Option<Duration>,
@@ -248,23 +267,37 @@ impl Store {
             None => Some(Distrust::First),
         };
         let predicate = match &known {
-            Some(frontier) if full.is_none() => younger_than(frontier.xid),
+            Some(frontier) if full.is_none() => written_in(Window::new(frontier.xid, snapshot.next)),
             _ => "true".to_owned(),
         };
         let definition = &source.definition;
-        let sql = quote::fill(
-            include_str!("sql/read_frontier.sql"),
-            &[
-                ("columns", &quote::text_columns(source)),
-                ("table", &quote::table(definition)),
-                ("frontier", &predicate),
-                ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
-            ],
+        let table = quote::table(definition);
+        let reading = || format!("reading {}", source.name());
+        let scan = quote::fill(
+            include_str!("sql/scan_frontier.sql"),
+            &[("table", &table), ("frontier", &predicate)],
         );
-        let portal = answered(patience, transaction.bind(&sql, &[]))
-            .await
-            .context(format!("reading {}", source.name()))?;
-        Ok(FrontierRead { transaction, portal, fetched: None, patience, snapshot, relation, full })
+        let longest = patience.map(|p| p + LONGEST_SCAN);
+        let scanned = answered(longest, transaction.query_one(&scan, &[])).await;
+        let scanned = scanned.map_err(Error::of_a_read).context(reading())?;
+        let there = scanned.try_get("there")?;
+        let portal = match scanned.try_get::<_, Option<&str>>("first")? {
+            Some(first) => {
+                let sql = quote::fill(
+                    include_str!("sql/read_frontier.sql"),
+                    &[
+                        ("columns", &quote::text_columns(source)),
+                        ("table", &table),
+                        ("first", &quote::literal(first)),
+                        ("frontier", &predicate),
+                        ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
+                    ],
+                );
+                Some(answered(patience, transaction.bind(&sql, &[])).await.context(reading())?)
+            }
+            None => None,
+        };
+        Ok(FrontierRead { transaction, portal, there, fetched: None, patience, snapshot, relation, full })
     }
 
     /// What a snapshot taken now covers.
@@ -340,13 +373,14 @@ impl FrontierRead<'_> {
     pub async fn next(&mut self, limit: i32) -> Result<Vec<Row>> {
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
         let (mut rows, mut bytes) = (Vec::new(), 0);
+        let Some(portal) = &self.portal else { return Ok(rows) };
         loop {
             let mut asked = false;
             let fetched = match &mut self.fetched {
                 Some(fetched) => fetched,
                 None => {
                     asked = true;
-                    let stream = self.transaction.query_portal_raw(&self.portal, limit);
+                    let stream = self.transaction.query_portal_raw(portal, limit);
                     self.fetched.insert(Box::pin(answered(patience, stream).await.map_err(Error::of_a_read)?))
                 }
             };
@@ -366,28 +400,20 @@ impl FrontierRead<'_> {
         }
     }
 
-    /// Whether every id of one stretch that was handed off still has its row, in the same snapshot.
-    pub async fn conservation(
-        &self,
-        worker: &str,
-        source: &Source,
-        stretch: u32,
-    ) -> Result<Option<Conservation>> {
+    /// Whether every id that was handed off still has its row, in the same snapshot.
+    pub async fn conservation(&self, worker: &str, source: &Source) -> Result<Option<Conservation>> {
         let definition = &source.definition;
         let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
         let sql = quote::fill(
             include_str!("sql/conservation.sql"),
             &[("table", &quote::table(definition)), ("id", &quote::identifier(&definition.id.column))],
         );
-        let (stretch, of) = (stretch.cast_signed(), STRETCHES.cast_signed());
-        let params: [&(dyn ToSql + Sync); 6] = [&worker, &source.name(), &lowest, &highest, &stretch, &of];
+        let params: [&(dyn ToSql + Sync); 5] = [&worker, &source.name(), &lowest, &highest, &self.there];
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
         let row = answered(patience, self.transaction.query_one(&sql, &params))
             .await
             .context(format!("counting the rows of {}", source.name()))?;
         Ok(Some(Conservation {
-            lo: row.try_get("lo")?,
-            hi: row.try_get("hi")?,
             handed_off: row.try_get("handed_off")?,
             certified_away: row.try_get("certified_away")?,
             rows: row.try_get("rows")?,

@@ -1,4 +1,5 @@
--- Every visible row whose inserting transaction is not older than the frontier, whatever its key or timestamp.
+-- Every visible row whose inserting transaction is not older than the frontier. None lies before {first}: the same snapshot was
+-- asked (scan_frontier.sql).
 select {columns}
   from {table} t
- where ({frontier}) and ({filter})
+ where t.ctid >={first}::tid and ({frontier}) and ({filter})
