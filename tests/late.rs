@@ -1,7 +1,9 @@
 //! Poll mode hands off whatever commits, in whatever order: behind the cursor, in holes, far away, prepared, and under
 //! keys that have no order at all.
 
+use gov_handoff::core::frontier::Window;
 use gov_handoff::embedded::ClusterOptions;
+use gov_handoff::store::rows::written_in;
 
 use crate::support::process::{Registry, until};
 use crate::support::sources::{register, rule, source};
@@ -176,4 +178,74 @@ async fn no_commit_of_the_keyset_lane_carries_more_rows_than_the_configuration_a
     let most = "select max(n) from (select count(*) as n from event_outbox where event_subject_table = 'birth_registry' \
                   and event_type = 'governance.handoff.object_born' group by xmin::text) c";
     assert_eq!(registry.number(most).await, 20);
+}
+
+/// What selects young rows (`store::rows::written_in`) against plain arithmetic, on ids that the server itself compares: few and
+/// many transactions, and a window that runs over the end of what a row can carry.
+#[tokio::test]
+async fn a_window_of_transactions_selects_exactly_them_however_wide_it_is_and_wherever_it_lies() {
+    const ROUND: u64 = 1 << 32;
+    let registry = Registry::new().await;
+    for frontier in [3, 1_000, ROUND - 5_000, ROUND - 40_000, 5 * ROUND - 7, 2 * ROUND + 12_345] {
+        for width in [0, 1, 8, 9, 9_000, 16_384, 16_385, 60_000, 1_400_000_000] {
+            let next = frontier + width;
+            // Around both ends, half way, and half a round before and behind.
+            let near = |id: u64| [id.saturating_sub(1), id, id + 1];
+            let far = [frontier + width / 2, next + (1 << 31), (frontier + ROUND).saturating_sub(1 << 31)];
+            let mut asked: Vec<u64> =
+                near(frontier).into_iter().chain(near(next)).chain(far).map(|id| id % ROUND).collect();
+            asked.sort_unstable();
+            asked.dedup();
+            let within = |id: &&u64| (**id + ROUND - frontier % ROUND) % ROUND < width;
+            let expected: Vec<String> = asked.iter().filter(within).map(u64::to_string).collect();
+            let list: Vec<String> = asked.iter().map(u64::to_string).collect();
+            let query = format!(
+                "select t.xmin::text from unnest('{{{}}}'::xid[]) as t (xmin) where {} order by t.xmin::text::bigint",
+                list.join(","),
+                written_in(Window::new(frontier, next))
+            );
+            let rows = registry.client.query(&query, &[]).await.expect("a condition the server understands");
+            let selected: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+            assert_eq!(selected, expected, "from {frontier}, {width} wide");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_frontier_that_many_transactions_have_passed_finds_every_row_in_whatever_page_it_lies() {
+    let registry = Registry::new().await;
+    registry.sql("create table things (id uuid primary key default gen_random_uuid(), code text)").await;
+    let born =
+        rule("object_born", "thing", "thing:{code}", ["object_class", "thing"]) + "stream = \"birth\"\n";
+    register(&registry.url, &(source("things", "uuid", &["id", "code"]) + &born)).await;
+    let off = "select count(*) from things t where
+               (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
+                   and o.safe_payload ->> 'source_key' = t.id::text) <> 1";
+    let things = |n: u32| {
+        format!("insert into things (code) select repeat('x', 500) || g from generate_series(1, {n}) g")
+    };
+    // Pages at the start of the file that a rollback leaves free.
+    registry.sql(&format!("begin; {}; rollback", things(200))).await;
+    registry.sql(&things(200)).await;
+    let daemon = registry.daemon("poll", &[]);
+    until("those before", async || registry.number(off).await == 0).await;
+    drop(daemon);
+    registry.sql("vacuum things").await;
+    let late = connect(&registry.url).await;
+    late.batch_execute("begin; insert into things (code) values ('late')")
+        .await
+        .expect("an open transaction");
+    registry.sql(&things(10)).await;
+    registry
+        .sql("do $$ begin for i in 1..20000 loop perform pg_current_xact_id(); commit; end loop; end $$")
+        .await;
+    registry.sql(&things(50)).await;
+    let early = "select count(*) from things n where age(n.xmin) < 20 and n.ctid < (select max(o.ctid) from things o where age(o.xmin) > 20000)";
+    assert!(registry.number(early).await > 0, "some of the new rows lie before old ones");
+    let daemon = registry.daemon("poll", &[]);
+    until("those of then", async || registry.number(off).await == 0).await;
+    assert!(!daemon.log().contains("the frontier cannot be used"), "{}", daemon.log());
+    late.batch_execute("commit").await.expect("commit");
+    until("the late one too", async || registry.number(off).await == 0).await;
+    assert_eq!(registry.number("select count(*) from things").await, 261);
 }

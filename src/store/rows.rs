@@ -163,7 +163,8 @@ const LISTED: u32 = 16_384;
 
 /// Selects rows that a transaction of this window inserted. Transaction ids have no order, but they are equal or not, and as
 /// bytes they have one. The server may share such a scan among several processes, which it may not with `age`.
-fn written_in(window: Window) -> String {
+#[must_use]
+pub fn written_in(window: Window) -> String {
     if window.width() <= LISTED {
         let ids: Vec<String> = window.ids().map(|id| id.to_string()).collect();
         return format!("t.xmin = any ('{{{}}}'::xid[])", ids.join(","));
