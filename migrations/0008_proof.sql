@@ -195,7 +195,7 @@ begin
       from gone g left join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
     get diagnostics v_n = row_count;
 
-    -- Whether anything of a key is left, recorded or waiting. The identities of an integer key are a stretch of their own
+    -- Whether anything of a key is left, recorded or waiting, or stands in a letter that may be replayed. The identities of an integer key are a stretch of their own
     -- (gov_handoff_identity: only the last 42 bits tell them apart), so the primary keys answer that.
     update pg_temp.gov_retired g set whole = true
       from (select k.source, k.number, (k.head || to_hex(k.tail))::uuid as lo, (k.head || to_hex(k.tail | 4398046511103))::uuid as hi
@@ -208,7 +208,11 @@ begin
                               from (select distinct source from pg_temp.gov_retired) s) t on t.source = d.source) k) x
      where g.source = x.source and g.number = x.number
        and not exists (select from event_outbox o where o.id between x.lo and x.hi)
-       and not exists (select from event_pending p where p.id between x.lo and x.hi and p.processed_at is null);
+       and not exists (select from event_pending p where p.id between x.lo and x.hi and p.processed_at is null)
+       -- By the key that letters of integer keys have (core::dead_letter::letter_key).
+       and not exists (select from iu_route_dead_letter d
+                        where d.event_domain = 'governance' and d.resolution is distinct from 'replayed'
+                          and d.idempotency_key = replace(replace(x.source, '%', '%25'), ':', '%3A') || ':' || x.number);
 
     insert into gov_retired_signal (id, source_name, number)
     select id, source, number from pg_temp.gov_retired where not whole on conflict do nothing;

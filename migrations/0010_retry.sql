@@ -269,7 +269,8 @@ begin
     if cardinality(p_signals) = 0 or exists (
         select from unnest(p_signals) as u (id)
          where not exists (select from event_outbox o where o.id = u.id)
-           and not exists (select from event_pending p where p.id = u.id and p.processed_at is null)) then
+           and not exists (select from event_pending p where p.id = u.id and p.processed_at is null)
+           and not exists (select from gov_retired_signal r where r.id = u.id)) then
         raise exception 'dead letter % is not replayed: its signals are not recorded', p_id using errcode = 'GH003';
     end if;
     v_closed := gov_dead_letter_close(p_id, 'replayed', p_reason, p_actor);

@@ -197,3 +197,31 @@ async fn the_operators_role_decides_about_letters_and_the_workers_does_not() {
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("42501"), "{statement}");
     }
 }
+
+#[tokio::test]
+async fn a_replay_does_not_emit_again_what_retention_took_of_its_row_before() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "object_born"]).await;
+    db.sql(&policy(1, 1, 1)).await;
+    db.sql("insert into birth_registry (id, entity_code, collection_name, status) values (1, 'a', 'c', 'registered')").await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    // One of its two signals is in the outbox; the other was captured, and is refused when it is drained.
+    db.sql("alter table event_outbox add constraint no_poison check (event_type not like '%registered') not valid").await;
+    assert_eq!(cli(&db.url, &["types", "activate", "object_registered"]).await.code, 1);
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!(signals_and_letters(&db).await, (1, 1));
+    done(&db.url, &["audit", "--full"]).await;
+    let out = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    assert!(out.contains("1 certified signal"), "{out}");
+    assert_eq!(
+        number(&db.client, "select count(*) from gov_retired_range").await,
+        0,
+        "the letter is left of the key"
+    );
+    db.sql(CURE).await;
+    done(&db.url, &["dlq", "replay", "--all"]).await;
+    assert_eq!(signals_and_letters(&db).await, (1, 0));
+    let which = "select event_type from event_outbox where event_subject_ref is not null";
+    assert_eq!(text(&db.client, which).await, "governance.handoff.object_registered");
+    done(&db.url, &["audit", "--full", "--check"]).await;
+}

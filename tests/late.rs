@@ -94,16 +94,24 @@ async fn a_prepared_transaction_is_handed_off_when_it_commits() {
     );
 }
 
-#[tokio::test]
-async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
+/// A source whose keys have no order, `things`.
+async fn registry_of_things() -> Registry {
     let registry = Registry::new().await;
     registry.sql("create table things (id uuid primary key default gen_random_uuid(), code text)").await;
     let born =
         rule("object_born", "thing", "thing:{code}", ["object_class", "thing"]) + "stream = \"birth\"\n";
     register(&registry.url, &(source("things", "uuid", &["id", "code"]) + &born)).await;
-    let off = "select count(*) from things t where
-               (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
-                   and o.safe_payload ->> 'source_key' = t.id::text) <> 1";
+    registry
+}
+
+/// How many things are not handed off exactly once.
+const THINGS_OFF: &str = "select count(*) from things t where
+    (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
+        and o.safe_payload ->> 'source_key' = t.id::text) <> 1";
+
+#[tokio::test]
+async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
+    let registry = registry_of_things().await;
     let late = connect(&registry.url).await;
     late.batch_execute("begin; insert into things (code) values ('late'); savepoint a; insert into things (code) values ('later');
                         rollback to a; savepoint b; insert into things (code) values ('latest')")
@@ -117,12 +125,12 @@ async fn a_uuid_keyed_source_hands_off_late_commits_by_its_frontier() {
         registry
             .sql(&format!("insert into things (code) select 'r{round}-' || g from generate_series(1, 50) g"))
             .await;
-        until("the others are handed off", async || registry.number(off).await == 0).await;
+        until("the others are handed off", async || registry.number(THINGS_OFF).await == 0).await;
     }
     let before = registry.number(frontier).await;
     assert!((3..=writer).contains(&before), "the frontier {before} waits for the open transaction {writer}");
     late.batch_execute("commit").await.expect("commit");
-    until("the late ones too", async || registry.number(off).await == 0).await;
+    until("the late ones too", async || registry.number(THINGS_OFF).await == 0).await;
     assert_eq!(
         registry.number("select count(*) from verify.handoffs where event_subject_table = 'things'").await,
         152
@@ -213,14 +221,7 @@ async fn a_window_of_transactions_selects_exactly_them_however_wide_it_is_and_wh
 
 #[tokio::test]
 async fn a_frontier_that_many_transactions_have_passed_finds_every_row_in_whatever_page_it_lies() {
-    let registry = Registry::new().await;
-    registry.sql("create table things (id uuid primary key default gen_random_uuid(), code text)").await;
-    let born =
-        rule("object_born", "thing", "thing:{code}", ["object_class", "thing"]) + "stream = \"birth\"\n";
-    register(&registry.url, &(source("things", "uuid", &["id", "code"]) + &born)).await;
-    let off = "select count(*) from things t where
-               (select count(*) from verify.handoffs o where o.event_subject_table = 'things'
-                   and o.safe_payload ->> 'source_key' = t.id::text) <> 1";
+    let registry = registry_of_things().await;
     let things = |n: u32| {
         format!("insert into things (code) select repeat('x', 500) || g from generate_series(1, {n}) g")
     };
@@ -228,7 +229,7 @@ async fn a_frontier_that_many_transactions_have_passed_finds_every_row_in_whatev
     registry.sql(&format!("begin; {}; rollback", things(200))).await;
     registry.sql(&things(200)).await;
     let daemon = registry.daemon("poll", &[]);
-    until("those before", async || registry.number(off).await == 0).await;
+    until("those before", async || registry.number(THINGS_OFF).await == 0).await;
     drop(daemon);
     registry.sql("vacuum things").await;
     let late = connect(&registry.url).await;
@@ -243,9 +244,9 @@ async fn a_frontier_that_many_transactions_have_passed_finds_every_row_in_whatev
     let early = "select count(*) from things n where age(n.xmin) < 20 and n.ctid < (select max(o.ctid) from things o where age(o.xmin) > 20000)";
     assert!(registry.number(early).await > 0, "some of the new rows lie before old ones");
     let daemon = registry.daemon("poll", &[]);
-    until("those of then", async || registry.number(off).await == 0).await;
+    until("those of then", async || registry.number(THINGS_OFF).await == 0).await;
     assert!(!daemon.log().contains("the frontier cannot be used"), "{}", daemon.log());
     late.batch_execute("commit").await.expect("commit");
-    until("the late one too", async || registry.number(off).await == 0).await;
+    until("the late one too", async || registry.number(THINGS_OFF).await == 0).await;
     assert_eq!(registry.number("select count(*) from things").await, 261);
 }

@@ -202,9 +202,20 @@ impl Delivery<'_> {
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
     }
 
-    /// Records one row that was counted as seen when it was staged.
+    /// Records what of one row is not recorded, and was not retired after it was; another path may have done so meanwhile. The
+    /// row was counted as seen when it was staged.
     pub(super) async fn apply_again(&self, item: &Item) -> Result<()> {
-        let batch = coalesce(item.handoffs.iter().collect());
+        let ids: Vec<Uuid> = item.handoffs.iter().map(|h| h.id).collect();
+        let mut due: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        if !due.is_empty() {
+            for retired in self.store.retired(&ids).await? {
+                due.remove(&retired);
+            }
+        }
+        if due.is_empty() {
+            return Ok(());
+        }
+        let batch = coalesce(item.handoffs.iter().filter(|h| due.contains(&h.id)).collect());
         let mut steps = cursor_steps(std::slice::from_ref(item));
         steps.iter_mut().for_each(|step| step.seen = 0);
         self.store.apply(self.lease, self.captured_by, &batch, &steps, Advance::Nothing).await?;

@@ -51,7 +51,7 @@ impl Delivery<'_> {
         let refused = match item(source, letter, row) {
             Ok(item) => {
                 let ids: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
-                match self.record(&item, &ids).await {
+                match self.apply_again(&item).await {
                     Ok(()) => {
                         failpoint("replay_after_apply");
                         let Decision { actor, reason } = decision;
@@ -66,14 +66,6 @@ impl Delivery<'_> {
         };
         self.store.dead_letter_failed(self.lease, letter.id, refused.code, &refused.detail).await?;
         Ok(Outlook::Refused(refused))
-    }
-
-    /// Records the row's signals, unless they are.
-    async fn record(&self, item: &Item, ids: &[Uuid]) -> Result<()> {
-        if self.store.unrecorded(ids).await?.is_empty() {
-            return Ok(());
-        }
-        self.apply_again(item).await
     }
 }
 

@@ -209,7 +209,7 @@ impl Pass<'_> {
             Some((Mapped::Handoffs(handoffs), row)) => {
                 let watermark = source.watermark(&row);
                 let item = Item { source: Arc::clone(source), key: staged.key.clone(), watermark, handoffs };
-                match self.record(&delivery, &item).await {
+                match delivery.apply_again(&item).await {
                     Ok(()) => {
                         failpoint("retry_after_apply");
                         let signals: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
@@ -223,15 +223,6 @@ impl Pass<'_> {
             }
         };
         self.decide(&delivery, source, staged.id, attempts, &refusal, &handoffs, policy).await
-    }
-
-    /// Records the row's signals, unless another path has meanwhile. It was counted as seen when it was staged.
-    async fn record(&self, delivery: &Delivery<'_>, item: &Item) -> Result<()> {
-        let ids: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
-        if self.store.unrecorded(&ids).await?.is_empty() {
-            return Ok(());
-        }
-        delivery.apply_again(item).await
     }
 
     #[allow(clippy::too_many_arguments)] // One decision, and all it is about.

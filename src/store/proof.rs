@@ -49,6 +49,12 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    /// Those of `ids` that retention took although something else of their row was left.
+    pub async fn retired(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+        let rows = self.rows(include_str!("sql/retired.sql"), &[&ids]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// Those of `keys` that no source row has.
     pub async fn absent_keys(&self, source: &Source, keys: &[String]) -> Result<Vec<String>> {
         let definition = &source.definition;
