@@ -12,15 +12,15 @@ drop publication if exists gov_handoff;
 
 begin;
 
-revoke select (id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref)
+revoke select (xmin, ctid, id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref)
     on public.birth_registry from gov_handoff_worker, gov_handoff_operator;
-revoke select (id, entity_type, entity_code, action, "timestamp", source_system, actor_ref)
+revoke select (xmin, ctid, id, entity_type, entity_code, action, "timestamp", source_system, actor_ref)
     on public.registry_changelog from gov_handoff_worker, gov_handoff_operator;
-revoke select (id, pivot_code, status, created_at, source_system, actor_ref)
+revoke select (xmin, ctid, id, pivot_code, status, created_at, source_system, actor_ref)
     on public.pivot_definitions from gov_handoff_worker, gov_handoff_operator;
-revoke select (id, ruleset_code, version, scope, created_at, source_system, actor_ref)
+revoke select (xmin, ctid, id, ruleset_code, version, scope, created_at, source_system, actor_ref)
     on public.governance_ruleset from gov_handoff_worker, gov_handoff_operator;
-revoke select (id, event_domain, event_type, event_stream, canonical_address, occurred_at, source_system, actor_ref)
+revoke select (xmin, ctid, id, event_domain, event_type, event_stream, canonical_address, occurred_at, source_system, actor_ref)
     on public.event_outbox from gov_handoff_worker, gov_handoff_operator;
 
 commit;

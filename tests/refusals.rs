@@ -267,11 +267,30 @@ async fn without_the_replication_attribute_stream_is_refused_and_auto_polls() {
     let registry = Registry::on(&cluster).await;
     registry
         .sql("create role plain login in role gov_handoff_worker;
-              grant select (id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref) on birth_registry to plain;
+              grant select (xmin, ctid, id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref) on birth_registry to plain;
               grant select on registry_changelog, pivot_definitions, governance_ruleset, event_outbox to plain")
         .await;
     let url = registry.url.replace("postgres://postgres@", "postgres://plain@");
     cannot_stream(&registry, &url, &["REPLICATION", "--mode poll"]).await;
+}
+
+#[tokio::test]
+async fn a_source_that_could_be_read_and_never_certified_is_refused_with_the_grant_it_needs() {
+    let registry = Registry::new().await;
+    let role = format!("unproven_{}", registry.name);
+    registry
+        .sql(&format!(
+            "create role {role} login in role gov_handoff_worker;
+             grant select (id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref)
+                 on birth_registry to {role};
+             grant select on registry_changelog, pivot_definitions, governance_ruleset, event_outbox to {role}"
+        ))
+        .await;
+    let url = registry.url.replace("postgres://postgres@", &format!("postgres://{role}@"));
+    let said = ["birth_registry", "xmin and ctid", "grant select (xmin, ctid) on"];
+    refused(&url, &["run", "--once", "--mode", "poll"], 2, &said).await;
+    registry.sql(&format!("grant select (xmin, ctid) on birth_registry to {role}")).await;
+    done(&url, &["run", "--once", "--mode", "poll"]).await;
 }
 
 #[tokio::test]

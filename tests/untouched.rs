@@ -106,10 +106,18 @@ async fn the_workers_role_can_write_and_lock_nothing_and_yet_hands_everything_of
     done(&db.url, &["migrate"]).await;
     done(&db.url, &["types", "activate", "--all"]).await;
     let role = worker(&db, "").await;
-    let quick = [("GOV_HANDOFF_AUDIT_INTERVAL", "200ms"), ("GOV_HANDOFF_LEASE_TTL", "1s")];
+    let quick = [
+        ("GOV_HANDOFF_AUDIT_INTERVAL", "200ms"),
+        ("GOV_HANDOFF_LEASE_TTL", "1s"),
+        ("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms"),
+    ];
     let mut daemon = Daemon::start(&db.url_as(&role), &["--mode", "poll"], &quick);
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     everything_is_handed_off(&db).await;
+    // Proof is its work too, and the second pass, which has a frontier, asks for more than the first.
+    let certified_by_frontier = "select count(*) = (select count(*) from gov_worker_cursor where worker_name = 'gov_handoff_intake') \
+         from gov_worker_cursor where last_run_summary #>> '{certificate,full}' = 'false'";
+    until(&db.client, certified_by_frontier).await;
     // The chores are its work too: an audit row of each source that saw rows.
     until(
         &db.client,
@@ -118,6 +126,7 @@ async fn the_workers_role_can_write_and_lock_nothing_and_yet_hands_everything_of
     .await;
     assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
     assert!(!daemon.log().contains("permission denied"), "{}", daemon.log());
+    done(&db.url_as(&role), &["audit", "--full"]).await;
 
     let client = connect(&db.url_as(&role)).await;
     let columns = "select c.relname::text || ' ' || min(quote_ident(a.attname)) from pg_class c join pg_attribute a on a.attrelid = c.oid

@@ -79,6 +79,17 @@ impl Store {
                 );
             }
         }
+        // Without these a source could be read but never certified, which would come out with the second pass only.
+        if !rows.first().map(|row| row.try_get("provable")).transpose()?.unwrap_or(false) {
+            return wrong(
+                Kind::Privilege,
+                format!(
+                    "no SELECT on the system columns xmin and ctid of {place}, by which passes and audits prove that nothing was \
+                     missed; `grant select (xmin, ctid) on {}` as replication/roles.sql does",
+                    quote::table(source)
+                ),
+            );
+        }
         let found = |name: &str| columns.iter().find(|c| c.name == name).map_or("", |c| c.sql_type.as_str());
         let id_type = found(&source.id.column);
         let wanted = source.id.id_type.sql_name();

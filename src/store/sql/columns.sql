@@ -1,6 +1,8 @@
--- What the catalogue says of a table: its columns with types, bare and as declared, and whether we may read each.
+-- What the catalogue says of a table: its columns with types, bare and as declared, whether we may read each, and whether we may
+-- read who wrote a row and where it lies, which a grant by columns does not include.
 select a.attname, format_type(a.atttypid, null) as type, format_type(a.atttypid, a.atttypmod) as declared,
-       has_column_privilege(c.oid, a.attnum, 'select') as readable, c.relkind = 'p' as partitioned
+       has_column_privilege(c.oid, a.attnum, 'select') as readable, c.relkind = 'p' as partitioned,
+       has_column_privilege(c.oid, 'xmin', 'select') and has_column_privilege(c.oid, 'ctid', 'select') as provable
   from pg_class c
   join pg_namespace n on n.oid = c.relnamespace
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
