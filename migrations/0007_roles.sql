@@ -21,6 +21,19 @@ begin
 end
 $$;
 
+-- Whoever gives a function away, and is no superuser, must be able to become its new owner, who may make functions here. Both
+-- only while migrating: `migrate` takes them back before it commits.
+do $$
+begin
+    if not (select r.rolsuper from pg_roles r where r.rolname = current_user) then
+        execute format('grant gov_handoff_owner to %I', current_user);
+        grant create on schema public to gov_handoff_owner;
+        -- For good: who owns the tables may register sources and activate types, and `migrate` itself goes on to do so.
+        execute format('grant gov_handoff_operator to %I', current_user);
+    end if;
+end
+$$;
+
 grant usage on schema public to gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 
 grant select, insert on public.event_outbox to gov_handoff_owner;

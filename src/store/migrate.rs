@@ -91,6 +91,10 @@ impl Store {
             .batch_execute(include_str!("sql/migrate_begin.sql"))
             .await
             .context("preparing to migrate")?;
+        transaction
+            .batch_execute(include_str!("sql/migrate_lend.sql"))
+            .await
+            .context("becoming able to give functions to gov_handoff_owner")?;
         let mut reports = Vec::new();
         for step in &STEPS {
             let done = transaction.query_opt(include_str!("sql/migrate_step.sql"), &[&step.version]).await?;
@@ -138,6 +142,7 @@ impl Store {
                 .await?;
             reports.push(step.report(if dry_run { "pending" } else { "applied" }, created, adopted));
         }
+        transaction.batch_execute(include_str!("sql/migrate_return.sql")).await?;
         if dry_run {
             transaction.rollback().await?
         } else {

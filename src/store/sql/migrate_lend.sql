@@ -1,0 +1,10 @@
+-- As 0007_roles.sql does when it makes the roles: for the steps that follow it.
+do $$
+begin
+    if not (select r.rolsuper from pg_roles r where r.rolname = current_user)
+       and exists (select from pg_roles r where r.rolname = 'gov_handoff_owner') then
+        execute format('grant gov_handoff_owner to %I', current_user);
+        grant create on schema public to gov_handoff_owner;
+    end if;
+end
+$$
