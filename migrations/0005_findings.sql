@@ -102,10 +102,12 @@ $$;
 
 -- Audit rows -------------------------------------------------------------------------------------------------------
 
--- The changelog is a live table with rules of its own. What it refuses of us is a finding, and stops nothing else.
+-- The changelog is a live table with rules of its own. What it refuses of us is a finding, and stops nothing else. Nor does
+-- somebody who has it locked: gates call this while they hold the lease's row, for which every batch waits.
 create function public.gov_audit_write(p_owner text, p_source text, p_action text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set lock_timeout = '500ms'
 as $$
 begin
     insert into registry_changelog (entity_type, entity_code, action, "timestamp", actor_ref, source_system)

@@ -191,7 +191,8 @@ begin
     insert into pg_temp.gov_retired
     select g.id, g.source,
            -- A key that is no number was not written by us; its signal stands for itself.
-           case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,18}$' then g.key::bigint end, false
+           case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,19}$'
+                     and g.key::numeric between -9223372036854775808 and 9223372036854775807 then g.key::bigint end, false
       from gone g left join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
     get diagnostics v_n = row_count;
 

@@ -342,3 +342,47 @@ async fn a_replay_counts_what_is_missing_and_nothing_that_was_retired() {
     assert_eq!(replay(&["--dry-run"]).await, (1, [13, 2, 0], 2));
     assert_eq!(replay(&["--to", "2020-01-01"]).await, (0, [0, 0, 0], 2));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_that_was_killed_days_ago_begins_anew() {
+    let db = registry(&[], 12_000).await;
+    killed(&db, &CHECK, "audit_after_keep:1").await;
+    let lose = "delete from event_pending where capture_payload ->> 'source_key' = '10' \
+                and event_type_hint = 'governance.handoff.object_born'";
+    sql(&db.client, lose).await;
+    let older = "update gov_worker_cursor set last_run_summary = jsonb_set(last_run_summary, '{audit,started_at}', \
+                     to_jsonb((now() - interval '2 days')::text)) where worker_name = 'gov_periodic_full_audit'";
+    sql(&db.client, older).await;
+    let (code, audit) = audited(&db, &CHECK).await;
+    assert_eq!((code, audit["rows"].as_u64()), (1, Some(12_000)), "{audit}");
+    assert_eq!(keys(&audit["missing_keys"]), set(&["10"]));
+}
+
+/// Rows that come while nobody audits move the end of the chunk that was under way; what was repaired behind it is counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_repaired_before_a_kill_is_counted_though_the_chunk_ends_earlier_now() {
+    let db = registry(&[], 0).await;
+    sql(
+        &db.client,
+        "insert into birth_registry (id, entity_code, collection_name) select g * 10, 'e' || g, 'c' from generate_series(1, 6000) g",
+    )
+    .await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    certified(&db).await;
+    let lose = "delete from event_pending where capture_payload ->> 'source_key' in ('49980', '50000') \
+                and event_type_hint = 'governance.handoff.object_born'";
+    sql(&db.client, lose).await;
+    let full = ["audit", "--full", "--json", "--source", "birth_registry"];
+    // The first thing kept is what is about to be repaired; by the second it is.
+    killed(&db, &full, "audit_before_keep:2").await;
+    let between = "insert into birth_registry (id, entity_code, collection_name) select 10 + g, 'b' || g, 'c' from generate_series(1, 9) g";
+    sql(&db.client, between).await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    let (code, audit) = audited(&db, &full).await;
+    assert_eq!(
+        (code, audit["missing"].as_u64(), audit["repaired"].as_u64()),
+        (1, Some(2), Some(2)),
+        "{audit}"
+    );
+    assert_eq!(keys(&audit["missing_keys"]), set(&["49980", "50000"]));
+}

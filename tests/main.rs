@@ -72,6 +72,9 @@ mod audit;
 // The mode machine: whatever takes the stream away, it comes back by itself and nothing is missed.
 mod modes;
 
+// The slot, the publication and the server behind them: not ours, or made again.
+mod slots;
+
 // `selftest`: it passes, leaves nothing behind however it ends, and can fail.
 mod selftest;
 

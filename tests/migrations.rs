@@ -244,3 +244,40 @@ async fn a_step_of_another_build_is_not_built_upon() {
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("migration 3 (apply) was applied by another build"), "{}", refused.err);
 }
+
+/// Whoever owns a database need not be a superuser to have us in it, and is nobody more for it afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_who_is_no_superuser_migrates_and_cannot_become_the_owner_of_the_gates() {
+    // Roles belong to the cluster, and on the shared one somebody else has made them.
+    let cluster = crate::support::private_cluster(crate::support::options()).await;
+    let admin = crate::support::connect(&cluster.url("postgres")).await;
+    admin.batch_execute("create role landlord login createrole").await.expect("a role");
+    admin.batch_execute("create database house owner landlord").await.expect("a database");
+    let url = cluster.url("house").replacen("postgres@", "landlord@", 1);
+    done(&url, &["migrate", "--dry-run"]).await;
+    let first = done(&url, &["migrate"]).await;
+    assert_eq!(steps(&first, "applied"), all(), "{first}");
+    done(&url, &["types", "activate", "--all"]).await;
+    let client = crate::support::connect(&url).await;
+    client
+        .batch_execute("create role daemon login in role gov_handoff_worker")
+        .await
+        .expect("a daemon's role");
+    let roles = include_str!("../replication/roles.sql");
+    client.batch_execute(roles).await.expect("it may not make the reader, and grants all the same");
+    client
+        .batch_execute("insert into birth_registry (entity_code, collection_name) values ('a', 'c')")
+        .await
+        .expect("a birth");
+    let daemon = cluster.url("house").replacen("postgres@", "daemon@", 1);
+    done(&daemon, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!(
+        number(&client, "select count(*) from event_outbox where event_subject_ref is not null").await,
+        1
+    );
+    let becomes = client.batch_execute("set role gov_handoff_owner").await;
+    assert!(becomes.is_err(), "the migrating role can become the owner of the gates");
+    let creates = "select has_schema_privilege('gov_handoff_owner', 'public', 'create')::int::bigint";
+    assert_eq!(number(&client, creates).await, 0);
+    done(&url, &["migrate", "revert", "--discard"]).await;
+}

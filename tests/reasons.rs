@@ -153,3 +153,22 @@ async fn what_a_lost_slot_left_behind_is_told_as_its_gap() {
     assert_eq!(number(&db.client, gap).await, 1);
     nobody_is_blamed(&db).await;
 }
+
+/// A commit that nobody waits for is seen before its log is written, so before any stream can bring it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_was_not_waited_for_is_no_miss_of_the_stream() {
+    let often = [
+        ("GOV_HANDOFF_STREAM_RETRY", "300ms"),
+        ("GOV_HANDOFF_RECONCILE_INTERVAL", "20ms"),
+        ("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms"),
+    ];
+    let (db, daemon, _) = streaming(&often).await;
+    sql(&db.client, "set synchronous_commit = off").await;
+    for n in 0..300 {
+        sql(&db.client, &birth(&format!("async{n}"), "now()")).await;
+        tokio::time::sleep(std::time::Duration::from_millis(7)).await;
+    }
+    handed_off(&db.client, "async299").await;
+    nobody_is_blamed(&db).await;
+    drop(daemon);
+}

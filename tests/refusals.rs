@@ -274,6 +274,38 @@ async fn without_the_replication_attribute_stream_is_refused_and_auto_polls() {
     cannot_stream(&registry, &url, &["REPLICATION", "--mode poll"]).await;
 }
 
+/// Of two rows with one key the second would be taken for the first and absorbed, and every proof would come out clean.
+#[tokio::test]
+async fn a_source_whose_key_may_stand_for_several_rows_is_refused() {
+    let registry = Registry::new().await;
+    registry
+        .sql(
+            "create table loose (id int not null, code text);
+              create table of_two (tenant int, id int, code text, primary key (tenant, id));
+              create table of_some (id int not null, code text);
+              create unique index on of_some (id) where code is not null;
+              create table by_expression (id int not null, code text);
+              create unique index on by_expression (id, lower(code));
+              create table nullable (id text unique, code text);
+              create table parent (id int primary key, code text);
+              create table child () inherits (parent);
+              create table fine (id int not null, code text, unique (id) include (code))",
+        )
+        .await;
+    let born = rule("object_born", "thing", "thing:{code}", ["object_class", "thing"]);
+    let check = async |table: &str, id_type: &str, words: &[&str]| {
+        let file = TemporaryFile::new("sources.toml", &(source(table, id_type, &["id", "code"]) + &born));
+        refused(&registry.url, &["sources", "apply", file.path()], 2, words).await;
+    };
+    for table in ["loose", "of_two", "of_some", "by_expression"] {
+        check(table, "int4", &[table, "unique index of its own"]).await;
+    }
+    check("nullable", "text", &["nullable", "not null"]).await;
+    check("parent", "int4", &["parent", "inherit"]).await;
+    let fine = TemporaryFile::new("sources.toml", &(source("fine", "int4", &["id", "code"]) + &born));
+    done(&registry.url, &["sources", "apply", fine.path()]).await;
+}
+
 #[tokio::test]
 async fn a_source_that_could_be_read_and_never_certified_is_refused_with_the_grant_it_needs() {
     let registry = Registry::new().await;

@@ -321,3 +321,89 @@ async fn reconnected(url: &str) -> Client {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
+
+/// Somebody has a source or the changelog locked for minutes. What waits for it is ours to bound: no other source waits with it,
+/// no session of ours piles up behind the lock, and the lease is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_somebody_has_locked_holds_up_nobody_else_and_gathers_no_sessions() {
+    let registry = Registry::new().await;
+    let quick = [
+        ("GOV_HANDOFF_READ_TIMEOUT", "300ms"),
+        ("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms"),
+        ("GOV_HANDOFF_LEASE_TTL", "3s"),
+    ];
+    let daemon = registry.daemon("poll", &quick);
+    registry.births("before", 10).await;
+    registry.until_all_handed_off().await;
+    let other = connect(&registry.url).await;
+    other
+        .batch_execute("begin; lock table pivot_definitions in access exclusive mode")
+        .await
+        .expect("a lock");
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    let end = Instant::now() + Duration::from_secs(8);
+    let (mut most, mut round) = (0, 0);
+    while Instant::now() < end {
+        round += 1;
+        registry.births(&format!("r{round}-"), 5).await;
+        let begun = Instant::now();
+        let off = "select count(*) from birth_registry b where not exists (select from verify.handoffs h \
+                   where h.event_subject_table = 'birth_registry' and h.safe_payload ->> 'source_key' = b.id::text)";
+        until("the births go on", async || registry.number(off).await == 0).await;
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        most = most.max(registry.number(waiting).await);
+    }
+    assert!(most <= 2, "{most} sessions wait behind the lock");
+    other.batch_execute("rollback").await.expect("let go");
+    registry.until_all_handed_off().await;
+    assert!(!daemon.log().contains("lease lost"), "{}", daemon.log());
+}
+
+/// A dead letter leaves an audit row in the changelog, and is written while the lease's row is locked, for which every batch waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changelog_that_somebody_has_locked_does_not_hold_up_births() {
+    let registry = Registry::new().await;
+    let daemon =
+        registry.daemon("poll", &[("GOV_HANDOFF_LEASE_TTL", "3s"), ("GOV_HANDOFF_AUDIT_INTERVAL", "1h")]);
+    registry.births("before", 10).await;
+    registry.until_all_handed_off().await;
+    let other = connect(&registry.url).await;
+    // As an index that is being built does: it may be read, not written.
+    other.batch_execute("begin; lock table registry_changelog in share mode").await.expect("a lock");
+    // Contents in an address: a letter at once.
+    registry.sql("insert into birth_registry (entity_code, collection_name) values (' ', ' ')").await;
+    let letters = "select count(*) from iu_route_dead_letter where resolved_at is null";
+    until("the letter", async || registry.number(letters).await == 1).await;
+    registry.births("after", 10).await;
+    let begun = Instant::now();
+    let handed = "select count(*) from verify.handoffs where safe_payload ->> 'object_ref' like '%after%'";
+    until("births go on", async || registry.number(handed).await >= 10).await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    registry.until_finding("audit_row_refused").await;
+    other.batch_execute("rollback").await.expect("let go");
+    assert!(!daemon.log().contains("lease lost"), "{}", daemon.log());
+}
+
+/// What is usual in a database is not for us where it would weaken what we promise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handoff_is_durable_when_it_is_acknowledged_whatever_is_usual_in_the_database() {
+    let registry = Registry::new().await;
+    registry
+        .sql(&format!(
+            "alter database {0} set synchronous_commit = off; alter database {0} set default_transaction_isolation = 'serializable';
+             create table seen (settings text primary key); grant insert, select on seen to public;
+             create function see() returns trigger language plpgsql as $$ begin
+                 insert into public.seen values (current_setting('synchronous_commit') || ', ' || current_setting('transaction_isolation'))
+                 on conflict do nothing; return new; end $$;
+             create trigger see before insert on event_outbox for each row execute function see()",
+            registry.name
+        ))
+        .await;
+    for mode in ["poll", "auto"] {
+        let daemon = registry.daemon(mode, &[]);
+        registry.births(mode, 10).await;
+        registry.until_all_handed_off().await;
+        drop(daemon);
+    }
+    assert_eq!(registry.texts("select settings from seen").await, ["on, read committed"]);
+}

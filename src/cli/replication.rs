@@ -25,7 +25,8 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
     match command {
         ReplicationCommand::Setup => {
             let config = Config { create: true, ..config.clone() };
-            let Prepared { confirmed: lsn, new, .. } = intake::prepare_replication(&config, &sources).await?;
+            let Prepared { confirmed: lsn, new, .. } =
+                intake::prepare_replication(&config, &store, &sources, false).await?;
             let word = if new { "created" } else { "is there" };
             output::line(format_args!(
                 "publication {} carries {} sources; slot {} {word} at {lsn}",

@@ -140,16 +140,24 @@ impl Target {
     /// The first host; a socket directory starts with a slash.
     #[must_use]
     pub fn host(&self) -> String {
-        match self.pg.get_hosts().first() {
-            Some(Host::Tcp(name)) => name.clone(),
-            Some(Host::Unix(path)) => path.display().to_string(),
-            None => "127.0.0.1".to_owned(),
-        }
+        self.places().swap_remove(0).0
     }
 
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.pg.get_ports().first().copied().unwrap_or(5432)
+        self.places().swap_remove(0).1
+    }
+
+    /// Every host and port that the URL names, in its order.
+    #[must_use]
+    pub fn places(&self) -> Vec<(String, u16)> {
+        let ports = self.pg.get_ports();
+        let port = |i: usize| ports.get(i).or(ports.first()).copied().unwrap_or(5432);
+        let name = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        self.pg.get_hosts().iter().enumerate().map(|(i, host)| (name(host), port(i))).collect()
     }
 }
 

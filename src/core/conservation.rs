@@ -36,40 +36,21 @@ impl Conservation {
     }
 }
 
-/// What a count changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
-    /// Nothing that is not known.
-    Nothing,
-    /// Rows are gone, other than those that were.
-    Uneven,
-    /// Every row is there, which was not so, or not known, before.
-    Even,
-}
-
-/// What the last count of a source came to.
+/// What the last count of a source lacked, if anything.
+///
+/// An even count after an uneven one is no good news: rows that are gone come back under ids that were handed off, if at all,
+/// and are absorbed. So whoever counts says what is gone, and it is for an operator to say that it is settled.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    last: Option<Balance>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Balance {
-    Even,
     /// How many rows more than ids there were (fewer than none), and whether the table ended early.
-    Uneven(i64, bool),
+    lack: Option<(i64, bool)>,
 }
 
 impl Ledger {
-    /// Enters a count. What it lacks is compared with what the last one lacked: a table that grows lacks the same rows still.
-    pub fn enter(&mut self, found: &Conservation) -> Entry {
-        let balance =
-            if found.holds() { Balance::Even } else { Balance::Uneven(found.more(), found.ends_early()) };
-        match (self.last.replace(balance) == Some(balance), balance) {
-            (true, _) => Entry::Nothing,
-            (false, Balance::Even) => Entry::Even,
-            (false, Balance::Uneven(..)) => Entry::Uneven,
-        }
+    /// Enters a count; true when it lacks what the last one did not: a table that grows lacks the same rows still.
+    pub fn enter(&mut self, found: &Conservation) -> bool {
+        let lack = (!found.holds()).then(|| (found.more(), found.ends_early()));
+        std::mem::replace(&mut self.lack, lack) != lack && lack.is_some()
     }
 }
 
@@ -104,23 +85,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_even_count_ends_what_a_predecessor_left_open_and_the_next_says_nothing() {
+    fn what_is_gone_is_said_once() {
         let mut ledger = Ledger::default();
-        assert_eq!(ledger.enter(&WHOLE), Entry::Even);
-        assert_eq!(ledger.enter(&WHOLE), Entry::Nothing);
-        let longer = Conservation { handed_off: 17, rows: 17, highest: Some(19), ..WHOLE };
-        assert_eq!(ledger.enter(&longer), Entry::Nothing);
-    }
-
-    #[test]
-    fn what_is_gone_is_said_once_and_is_over_when_it_is_back() {
-        let mut ledger = Ledger::default();
+        assert!(!ledger.enter(&WHOLE));
         let gone = Conservation { rows: 5, ..WHOLE };
-        assert_eq!(ledger.enter(&gone), Entry::Uneven);
+        assert!(ledger.enter(&gone));
         let longer = Conservation { handed_off: 17, rows: 15, ..gone };
-        assert_eq!(ledger.enter(&longer), Entry::Nothing, "the same two rows of a longer table");
-        assert_eq!(ledger.enter(&Conservation { rows: 4, ..WHOLE }), Entry::Uneven, "one more");
-        assert_eq!(ledger.enter(&Conservation { highest: Some(3), ..WHOLE }), Entry::Uneven, "it ends early");
-        assert_eq!(ledger.enter(&WHOLE), Entry::Even);
+        assert!(!ledger.enter(&longer), "the same two rows of a longer table");
+        assert!(ledger.enter(&Conservation { rows: 4, ..WHOLE }), "one more");
+        assert!(ledger.enter(&Conservation { highest: Some(3), ..WHOLE }), "it ends early");
+        assert!(!ledger.enter(&WHOLE), "that it is even again says nothing");
+        assert!(ledger.enter(&gone), "and gone again does");
     }
 }

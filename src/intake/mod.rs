@@ -165,7 +165,7 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
         // passes by itself, such as a predecessor's walsender that still holds the slot, is no reason to give up.
         tokio::select! {
             _ = shutdown.wait_for(|stop| *stop) => return Ok(()),
-            prepared = stream::prepare(&config, &sources) => match prepared {
+            prepared = stream::prepare(&config, &store, &sources, false) => match prepared {
                 Err(e) if e.policy() != Policy::Retry => return Err(e),
                 _ => {}
             }

@@ -8,9 +8,12 @@
 mod follow;
 mod prepare;
 
+use prepare::elsewhere;
 pub use prepare::{Prepared, prepare};
 
+use crate::config::Config;
 use crate::core::continuity::{Continuity, Offered, Position, compare};
+use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::pause::Pause;
@@ -18,6 +21,7 @@ use crate::intake::{End, Shared, StreamRecord, open, open_writer};
 use crate::source::stream::Gate;
 use crate::store::Store;
 use crate::store::findings::Finding;
+use crate::store::replication::SERVER_IDENTITY;
 use follow::Lane;
 use serde_json::json;
 use std::sync::Arc;
@@ -25,18 +29,22 @@ use std::time::{Duration, Instant};
 
 /// A stream that lasted this long was no false start: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(5);
+const UNDEFINED_OBJECT: &str = "42704";
 
 /// Keeps a stream open and tells the mode machine how it fares.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
     let mut pause = Pause::up_to(shared.config.stream_retry);
+    let mut blind = false;
     loop {
         let begun = Instant::now();
-        let error = match session(shared).await {
+        let error = match session(shared, blind).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => continue,
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             Err(e) => e,
         };
+        // Such as a publication that the slot cannot see, however right it looks by now.
+        blind = error.code.as_deref() == Some(UNDEFINED_OBJECT);
         fault(shared, &error).await;
         if shared.once {
             // What there is can be had from the tables; with `stream` asked for, its absence was reported before.
@@ -75,7 +83,8 @@ async fn fault(shared: &Shared, error: &Error) {
     }
 }
 
-async fn session(shared: &Shared) -> Result<End> {
+/// `blind`: the last one ended because the server did not find something.
+async fn session(shared: &Shared, blind: bool) -> Result<End> {
     let config = &shared.config;
     let store = open_writer(config, "gov-handoff stream writer").await?;
     // Before they are read: a redefinition in between is then noticed rather than missed.
@@ -93,7 +102,7 @@ async fn session(shared: &Shared) -> Result<End> {
     let Prepared { confirmed, mended, .. } = tokio::select! {
         biased;
         () = shared.told_to_stop() => return Ok(End::Done),
-        prepared = prepare(config, &sources) => prepared?,
+        prepared = prepare(config, &store, &sources, blind) => prepared?,
     };
     // Said at once: if what follows fails, the next attempt finds the publication as it should be.
     if let Some(problem) = mended {
@@ -106,8 +115,7 @@ async fn session(shared: &Shared) -> Result<End> {
     let known = store.stream_position(&config.slot).await?;
     // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
     let durable = known.as_ref().map_or(confirmed, |p| p.durable);
-    let gate =
-        Gate::open(&config.replication, &config.slot, &config.publication, durable, store.major()).await?;
+    let gate = gate(config, &store, durable).await?;
     let offered = Offered {
         system_identifier: gate.server.system_identifier.clone(),
         timeline: gate.server.timeline,
@@ -118,8 +126,7 @@ async fn session(shared: &Shared) -> Result<End> {
         gate
     } else {
         drop(gate);
-        Gate::open(&config.replication, &config.slot, &config.publication, continuity.start(), store.major())
-            .await?
+        self::gate(config, &store, continuity.start()).await?
     };
     settle(shared, &store, &continuity, &offered).await?;
     // Before anybody is told that we stream, and can wait for a position.
@@ -131,6 +138,28 @@ async fn session(shared: &Shared) -> Result<End> {
     let target = if shared.once { Some(store.current_lsn().await?) } else { None };
     let lane = Lane::new(shared, &store, definitions, sources, continuity.start(), target);
     lane.run(stream).await
+}
+
+/// A replication session with the server that `store` writes to, at whichever of the places that is.
+async fn gate(config: &Config, store: &Store, durable: Lsn) -> Result<Gate> {
+    let here = store.server_identity().await?;
+    let mut failed = None;
+    for place in config.replication.places() {
+        let (slot, publication) = (&config.slot, &config.publication);
+        let mut gate =
+            match Gate::open(&config.replication, &place, slot, publication, durable, store.major()).await {
+                Ok(gate) => gate,
+                Err(e) => {
+                    failed = Some(e);
+                    continue;
+                }
+            };
+        if gate.ask(SERVER_IDENTITY).await? == here {
+            return Ok(gate);
+        }
+        failed = Some(elsewhere(&format!("{}:{}", place.0, place.1)));
+    }
+    Err(failed.unwrap_or_else(|| Error::new(Kind::Internal, "no host to stream from")))
 }
 
 /// Records where the stream starts. A gap is a finding, and the keyset lane is asked to look at once.

@@ -65,23 +65,26 @@ pub struct Gate {
 
 impl Gate {
     /// Connects with the position that is durable on our side: the first thing the crate sends is an acknowledgement of it.
+    ///
+    /// `host` and `port` are one of the places that `target` names.
     pub async fn open(
         target: &Target,
+        (host, port): &(String, u16),
         slot: &str,
         publication: &str,
         durable: Lsn,
         major: u32,
     ) -> Result<Self> {
         let mut config = ReplicationConfig::new(
-            target.host(),
+            host,
             target.user(),
             target.password(),
             target.database(),
             slot,
             publication,
         )
-        .with_port(target.port())
-        .with_tls(tls(target))
+        .with_port(*port)
+        .with_tls(tls(target, host))
         .with_start_lsn(pgwire_replication::Lsn::from_u64(durable.into()))
         .with_status_interval(STATUS_INTERVAL)
         .with_wakeup_interval(SILENCE)
@@ -101,6 +104,17 @@ impl Gate {
             timeline: identity.timeline.try_into().unwrap_or(i32::MAX),
         };
         Ok(Self { client, server })
+    }
+
+    /// The one value that the server answers to a query.
+    pub async fn ask(&mut self, sql: &str) -> Result<String> {
+        let Ok(rows) = tokio::time::timeout(ANSWER, self.client.simple_query(sql)).await else {
+            self.client.abort();
+            return Err(Error::new(Kind::Connection, "the server did not answer the replication connection"));
+        };
+        let rows = rows.map_err(explain)?;
+        let value = rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
+        Ok(value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default())
     }
 
     pub async fn start(mut self) -> Result<Stream> {
@@ -163,9 +177,9 @@ fn translate(event: pgwire_replication::Result<Option<ReplicationEvent>>) -> Res
     }
 }
 
-fn tls(target: &Target) -> TlsConfig {
+fn tls(target: &Target, host: &str) -> TlsConfig {
     let mode = match target.tls {
-        _ if target.host().starts_with('/') => SslMode::Disable,
+        _ if host.starts_with('/') => SslMode::Disable,
         Tls::Disable => SslMode::Disable,
         Tls::Prefer => SslMode::Prefer,
         Tls::Require => SslMode::Require,

@@ -3,8 +3,9 @@
 use crate::core::dead_letter::code;
 use crate::core::definition::{OrderType, SourceDefinition};
 use crate::core::payload::{Violation, forbidden};
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::store::{Store, quote};
+use tokio_postgres::types::ToSql;
 
 /// The types of pgvector.
 const VECTORS: [&str; 3] = ["vector", "halfvec", "sparsevec"];
@@ -26,6 +27,7 @@ struct Column {
     /// With length and precision, which a value is padded or rounded to.
     declared: String,
     readable: bool,
+    not_null: bool,
 }
 
 /// Types whose values are the text they are written as.
@@ -44,6 +46,7 @@ impl Store {
                     sql_type: row.try_get("type")?,
                     declared: row.try_get("declared")?,
                     readable: row.try_get("readable")?,
+                    not_null: row.try_get("not_null")?,
                 })
             })
             .collect::<Result<_>>()?;
@@ -62,6 +65,13 @@ impl Store {
                 format!(
                     "{place} is partitioned and holds no row itself; register each of its partitions as a source"
                 ),
+            );
+        }
+        if rows.first().map(|row| row.try_get("inherited")).transpose()?.unwrap_or(false) {
+            // Rows of another file, that may come and go with it, and keys that repeat from table to table.
+            return wrong(
+                Kind::Catalogue,
+                format!("{place} has tables that inherit from it; register each as a source of its own"),
             );
         }
         for name in &source.columns {
@@ -114,7 +124,20 @@ impl Store {
             }
         }
         self.check_values(source, &columns).await?;
-        self.strategy(source).await
+        // A row is known by its key. Of two that share one, or have none, the second would be taken for the first and absorbed.
+        let id = &source.id.column;
+        let params: [&(dyn ToSql + Sync); 3] = [&source.schema, &source.table(), id];
+        let unique: bool = self.one(include_str!("sql/indexes.sql"), &params).await?.try_get(0)?;
+        if !unique || !columns.iter().any(|c| c.name == *id && c.not_null) {
+            return wrong(
+                Kind::Catalogue,
+                format!(
+                    "column {id} of {place} must have a unique index of its own and be not null, as a primary key is: rows that \
+                     share a key would be taken for one"
+                ),
+            );
+        }
+        Ok(strategy(source))
     }
 
     /// Rules compare text, the server's row filter compares values: `true` is a boolean's value and not its text, which is
@@ -177,25 +200,14 @@ impl Store {
         }
         Ok(None)
     }
+}
 
-    /// The choice is made from the indexes that exist.
-    async fn strategy(&self, source: &SourceDefinition) -> Result<Strategy> {
-        if source.id.id_type.bounds().is_none() {
-            return Ok(Strategy::Frontier {
-                why: format!("{} keys have no ranges", source.id.id_type.sql_name()),
-            });
-        }
-        let rows = self
-            .rows(include_str!("sql/indexes.sql"), &[&source.schema, &source.table()])
-            .await
-            .context(format!("reading the indexes of {}", source.name))?;
-        for row in &rows {
-            let columns: Vec<String> = row.try_get("columns")?;
-            let usable = !row.try_get::<_, bool>("partial")? && row.try_get::<_, bool>("indisunique")?;
-            if usable && columns.len() == 1 && columns[0] == source.id.column {
-                return Ok(Strategy::Ranges { index: columns.join(", ") });
-            }
-        }
-        Ok(Strategy::Frontier { why: format!("no unique index on {}", source.id.column) })
+/// Every key has a unique index; ranges are for those that can be counted.
+fn strategy(source: &SourceDefinition) -> Strategy {
+    let (column, id_type) = (&source.id.column, source.id.id_type);
+    if id_type.bounds().is_some() {
+        Strategy::Ranges { index: column.clone() }
+    } else {
+        Strategy::Frontier { why: format!("{} keys have no ranges", id_type.sql_name()) }
     }
 }

@@ -102,6 +102,11 @@ impl Store {
         Ok(from_pg(self.one(include_str!("sql/emit_probe.sql"), &[]).await?.try_get(0)?))
     }
 
+    /// Has the log written to disk up to now, and says up to where.
+    pub async fn flush_log(&self) -> Result<Lsn> {
+        Ok(from_pg(self.one(include_str!("sql/flush_log.sql"), &[]).await?.try_get(0)?))
+    }
+
     /// Who may still fill a hole in `table`, and when that was asked.
     pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
         let row = self.one(include_str!("sql/writers.sql"), &[&table]).await?;

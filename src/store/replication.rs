@@ -44,6 +44,9 @@ fn no_slot(name: &str) -> Error {
     ))
 }
 
+/// Asked of both ends: rows of another server, or of another of its databases, would be recorded as if they were ours.
+pub const SERVER_IDENTITY: &str = include_str!("sql/server_identity.sql");
+
 impl Store {
     /// Whether this session's server and role can stream at all.
     pub async fn check_streaming(&self) -> Result<()> {
@@ -70,6 +73,11 @@ impl Store {
             ));
         }
         Ok(())
+    }
+
+    /// What a session that reaches the same server and database answers to [`SERVER_IDENTITY`].
+    pub async fn server_identity(&self) -> Result<String> {
+        Ok(self.one(SERVER_IDENTITY, &[]).await?.try_get(0)?)
     }
 
     /// Nothing can be recorded on a standby, and its snapshots certify nothing.

@@ -256,13 +256,13 @@ impl Store {
         let patience = self.patience;
         let begin = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
         let transaction = answered(patience, begin.read_only(true).start()).await?;
-        // A sequential scan of a large table may take longer than a poll is allowed to.
-        answered(patience, transaction.batch_execute(include_str!("sql/frontier_timeout.sql"))).await?;
         // The snapshot is taken by this statement and holds for all that follow.
         let taken = transaction.query_one(include_str!("sql/snapshot.sql"), &[]);
         let row = answered(patience, taken).await.context("taking a snapshot")?;
         let snapshot = Snapshot::from_row(&row)?;
         let relation = relation_read(&transaction, patience, source).await?;
+        // A sequential scan of a large table may take longer than a poll is allowed to; waiting for the table's lock may not.
+        answered(patience, transaction.batch_execute(include_str!("sql/frontier_timeout.sql"))).await?;
         let full = match &known {
             Some(frontier) => frontier.distrust(&snapshot, Some(relation)),
             None => Some(Distrust::First),
@@ -344,7 +344,7 @@ async fn relation_read(
     let table = quote::table(&source.definition);
     let reading = || format!("reading {}", source.name());
     let lock = quote::fill(include_str!("sql/relation_lock.sql"), &[("table", &table)]);
-    answered(patience, transaction.batch_execute(&lock)).await.context(reading())?;
+    answered(patience, transaction.batch_execute(&lock)).await.map_err(Error::of_a_read).context(reading())?;
     let params: [&(dyn ToSql + Sync); 1] = [&table];
     let found = transaction.query_one(include_str!("sql/relation.sql"), &params);
     let row = answered(patience, found).await.context(reading())?;

@@ -12,6 +12,7 @@ mod progress;
 pub use progress::{Depth, Phase, Progress, Scope, Terms};
 
 use crate::core::handoff::Source;
+use crate::core::time::parse_timestamptz;
 use crate::error::{Error, Kind, Result};
 use crate::intake::failpoint;
 use crate::store::Store;
@@ -25,6 +26,10 @@ pub const WORKER: &str = "gov_periodic_full_audit";
 /// Far longer than a chunk takes.
 pub const TTL: Duration = Duration::from_secs(20);
 const CHUNK: i64 = 5_000;
+
+/// An audit that did not come to its end goes on for this long after it began. What it had looked at before that is too old to
+/// speak for now, and it begins anew.
+const RESUMABLE: Duration = Duration::from_secs(24 * 3600);
 /// A row that was committed a moment ago may still be on its way through the intake; it is asked for again this long.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -103,14 +108,20 @@ impl Audit<'_> {
     /// An audit on the same terms that did not finish goes on; whatever else is there is followed by a new one.
     async fn resume_or_start(&mut self) -> Result<(Option<String>, Progress)> {
         let terms = self.scope.terms(&self.source)?;
+        let snapshot = self.reader.snapshot().await?;
         if let Some((after, stored)) = self.store.audit_progress(WORKER, self.source.name()).await? {
             let stored: Progress = serde_json::from_value(stored).unwrap_or_default();
-            if !stored.finished && !stored.frontier.is_empty() && stored.terms == terms {
-                tracing::info!(source = self.source.name(), rows = stored.rows, "resuming the audit");
+            let recent = age(&stored.started_at, &snapshot.taken_at).is_some_and(|age| age < RESUMABLE);
+            if !stored.finished && !stored.frontier.is_empty() && stored.terms == terms && recent {
+                tracing::warn!(
+                    source = self.source.name(),
+                    begun = stored.started_at,
+                    rows = stored.rows,
+                    "going on with an audit that did not come to its end"
+                );
                 return Ok((after, stored));
             }
         }
-        let snapshot = self.reader.snapshot().await?;
         Ok((None, Progress::begun(&snapshot, terms)))
     }
 
@@ -137,10 +148,15 @@ impl Audit<'_> {
                 Some((_, last)) => {
                     let end = self.source.key(last).to_owned();
                     let chunk = checker.look(rows, &progress.repairing).await?;
+                    // Of a chunk that was under way when somebody was killed, what lies beyond the end of this one: rows came
+                    // meanwhile, and it is the next chunk's to count.
+                    let own = chunk.keys(&self.source);
+                    let mut beyond = std::mem::take(&mut progress.repairing);
+                    beyond.retain(|(key, _)| !own.iter().any(|(own, _)| own == key));
                     if !self.scope.check && !chunk.lacking.is_empty() {
                         // Written down before it is done: whoever goes on after a kill finds these recorded, and still
                         // has to count them as missing. The chunk's end and counts stay where they were.
-                        progress.repairing = chunk.keys(&self.source);
+                        progress.repairing = own.into_iter().chain(beyond.iter().cloned()).collect();
                         checker.keep(after.as_deref(), progress, &[], begun).await?;
                         begun = Instant::now();
                         failpoint("audit_before_repair");
@@ -148,9 +164,11 @@ impl Audit<'_> {
                     }
                     names = chunk.names(&self.source);
                     progress.count(chunk.rows, chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
+                    progress.repairing = beyond;
                     after = Some(end);
                 }
                 None => {
+                    progress.repairing.clear();
                     progress.phase = progress.phase.next();
                     after = None;
                 }
@@ -212,6 +230,12 @@ async fn check_signals(
         report(progress);
     }
     Ok(())
+}
+
+/// How long before `now` an audit began, by the server's clock.
+fn age(begun: &str, now: &str) -> Option<Duration> {
+    let micros = |text: &str| parse_timestamptz(text).ok()?.as_unix_micros();
+    u64::try_from(micros(now)?.checked_sub(micros(begun)?)?).ok().map(Duration::from_micros)
 }
 
 fn millis(since: Instant) -> u64 {

@@ -6,7 +6,7 @@ use crate::core::gap::{OpenRanges, Range};
 use crate::core::handoff::Source;
 use crate::core::mode::Mode;
 use crate::error::{Error, Kind, Result};
-use crate::intake::certify::Proof;
+use crate::intake::certify::{Proof, look_again};
 use crate::intake::deliver::{Delivery, MappedRow, Outcome};
 use crate::intake::{failpoint, patience};
 use crate::store::apply::Advance;
@@ -101,11 +101,15 @@ impl Session<'_> {
         if !streaming && !away {
             return delivery.deliver(rows, advance).await;
         }
-        let passed = streaming && let_the_stream_have_them(shared, &self.writer, None).await?;
+        let mut passed = streaming && let_the_stream_have_them(shared, &self.writer, None).await?;
         let seen = rows.len();
-        let missing = delivery.missing(rows).await?;
-        proof.explain(shared, &self.writer, &missing.rows, passed).await?;
+        let mut missing = delivery.missing(rows).await?;
+        if passed && !missing.rows.is_empty() {
+            passed = look_again(shared, &delivery, &mut missing).await?;
+        }
+        let reasons = proof.explain(shared, &self.writer, &missing.rows, passed).await?;
         let mut outcome = delivery.deliver(missing.rows, advance).await?;
+        proof.repaired(reasons);
         outcome.seen = seen;
         Ok(outcome)
     }

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result};
-use crate::store::connect;
+use crate::store::{Store, connect};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,20 @@ pub struct Prepared {
 }
 
 /// Makes sure that publication and slot are there and ours; creates them where allowed.
-pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<Prepared> {
+/// `store` is where handoffs are written to; `blind`: the server said that the slot cannot see the publication.
+pub async fn prepare(
+    config: &Config,
+    store: &Store,
+    sources: &[Arc<Source>],
+    blind: bool,
+) -> Result<Prepared> {
     let admin = connect::open(&config.replication, "gov-handoff replication").await?;
     // Making a slot waits for every transaction that runs, which is no sign of a dead server.
     let admin = admin.within(SLOT_CREATION);
+    // Before anything is made there.
+    if admin.server_identity().await? != store.server_identity().await? {
+        return Err(elsewhere(&config.replication.to_string()));
+    }
     admin.check_streaming().await?;
     let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
     if slot.is_none() && config.create {
@@ -36,14 +46,29 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<Prepare
         if !config.create {
             return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
         }
-        admin.put_publication(&config.publication, sources).await?;
-        if problem.ends_with("does not exist")
-            && let Some(old) = slot.take()
-        {
-            // A slot decodes with the catalogue of its time: one that is older than the publication cannot see it.
-            refuse_if_active(&config.slot, old.active_pid)?;
-            admin.drop_slot(&config.slot).await?;
+        // First, because it may be in vain: once the publication is as it should be, nothing tells any more that the slot is
+        // older, or that what was written meanwhile is left to the tables.
+        if let Some(slot) = &slot {
+            refuse_if_active(&config.slot, slot.active_pid)?;
         }
+        admin.put_publication(&config.publication, sources).await?;
+    }
+    // A slot decodes with the catalogue of its time: one that is older than the publication cannot see it. We have just made
+    // it, or somebody dropped it and made it again.
+    let younger = problem.as_ref().is_some_and(|p| p.ends_with("does not exist")) || blind;
+    if let Some(old) = slot.take_if(|_| younger) {
+        if !config.create {
+            return Err(Error::new(
+                Kind::Replication,
+                format!(
+                    "slot {} is older than publication {}, which was dropped and made again, and cannot see it; have both made \
+                     anew by `gov-handoff replication teardown` and `gov-handoff replication setup`",
+                    config.slot, config.publication
+                ),
+            ));
+        }
+        refuse_if_active(&config.slot, old.active_pid)?;
+        admin.drop_slot(&config.slot).await?;
     }
     if let Some(lost) = slot.take_if(|s| s.lost) {
         refuse_if_active(&config.slot, lost.active_pid)?;
@@ -62,6 +87,18 @@ pub async fn prepare(config: &Config, sources: &[Arc<Source>]) -> Result<Prepare
             format!("slot {} does not exist; run `gov-handoff replication setup`", config.slot),
         )),
     }
+}
+
+/// Rows of another server, or of another of its databases, would be recorded as if they were ours: its row with the key 7 as our
+/// own, which would then be taken for handed off. It need not look different: a former primary, a clone, a sibling database.
+pub fn elsewhere(place: &str) -> Error {
+    Error::new(
+        Kind::Replication,
+        format!(
+            "the replication connection to {place} reaches another server or database than the one that is written to; let \
+             replication_url and database_url name the same"
+        ),
+    )
 }
 
 /// A predecessor's walsender may hold the slot until it notices that its client is gone. That is a matter of waiting.

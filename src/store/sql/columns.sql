@@ -2,6 +2,7 @@
 -- read who wrote a row and where it lies, which a grant by columns does not include.
 select a.attname, format_type(a.atttypid, null) as type, format_type(a.atttypid, a.atttypmod) as declared,
        has_column_privilege(c.oid, a.attnum, 'select') as readable, c.relkind = 'p' as partitioned,
+       a.attnotnull as not_null, exists (select from pg_inherits h where h.inhparent = c.oid) as inherited,
        has_column_privilege(c.oid, 'xmin', 'select') and has_column_privilege(c.oid, 'ctid', 'select') as provable
   from pg_class c
   join pg_namespace n on n.oid = c.relnamespace

@@ -150,7 +150,6 @@ impl Progress {
                 *self.reasons.entry(reason).or_default() += 1;
             }
         }
-        self.repairing.clear();
         let mut sum = Digest::parse(&self.digest).unwrap_or_default();
         sum.merge(digest);
         self.digest = sum.to_string();
