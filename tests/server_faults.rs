@@ -407,3 +407,25 @@ async fn a_handoff_is_durable_when_it_is_acknowledged_whatever_is_usual_in_the_d
     }
     assert_eq!(registry.texts("select settings from seen").await, ["on, read committed"]);
 }
+
+/// A batch that takes longer than a lease, such as one that dirties every group there is. It is one commit and cannot be halved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_takes_longer_than_a_lease_is_handed_off_at_last() {
+    let registry = Registry::new().await;
+    registry
+        .sql(
+            "create function slow() returns trigger language plpgsql as $$ begin
+                  if new.canonical_address like '%slow%' then perform pg_sleep(6); end if; return new; end $$;
+              create trigger slow before insert on event_outbox for each row execute function slow()",
+        )
+        .await;
+    for mode in ["poll", "stream"] {
+        let settings = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_BATCH_ROWS", "50")];
+        let daemon = registry.daemon(mode, &settings);
+        registry.births(&format!("slow-{mode}"), 1).await;
+        registry.births(&format!("quick-{mode}"), 5).await;
+        registry.until_all_handed_off().await;
+        assert!(!daemon.log().contains("lease lost"), "{}", daemon.log());
+        drop(daemon);
+    }
+}

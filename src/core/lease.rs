@@ -76,6 +76,16 @@ pub fn statement_patience(ttl: Duration) -> Duration {
     ttl.max(LATEST)
 }
 
+/// How long a writer waits for a batch, after so many that the server ended for their time. One that takes longer than a lease is
+/// no sign of a dead server: the keeper renews beside it, and the fence comes last. Given the same time again it would be ended
+/// again, for ever; so each gets twice as long as the one before it.
+#[must_use]
+pub fn writer_patience(ttl: Duration, ended: u32) -> Duration {
+    const MOST: Duration = Duration::from_secs(600);
+    let usual = statement_patience(ttl);
+    usual.saturating_mul(1 << ended.min(10)).min(MOST.max(usual))
+}
+
 /// A resignation or a killed holder is noticed within this, however long the lease would have lasted.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -98,6 +108,13 @@ mod tests {
     fn view(owner: Option<&str>, age: u64, ttl: u64) -> LeaseView {
         let (age, ttl) = (Duration::from_millis(age), Duration::from_millis(ttl));
         LeaseView { owner: owner.map(str::to_owned), term: 7, age, ttl }
+    }
+
+    #[test]
+    fn a_batch_that_was_ended_gets_twice_the_time_up_to_minutes() {
+        let seconds = |ttl, ended| writer_patience(Duration::from_secs(ttl), ended).as_secs();
+        assert_eq!([0, 1, 2, 3, 9, 99].map(|ended| seconds(15, ended)), [15, 30, 60, 120, 600, 600]);
+        assert_eq!(seconds(900, 5), 900, "but never less than usual");
     }
 
     #[test]

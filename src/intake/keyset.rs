@@ -18,7 +18,7 @@ use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::Outcome;
 use crate::intake::flag::Flag;
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, open_writer, patience};
+use crate::intake::{End, Shared, open_writer, patience, was_ended};
 use crate::store::catalogue::Strategy;
 use crate::store::cursor::ClockReading;
 use crate::store::findings::Finding;
@@ -41,14 +41,16 @@ const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 /// Runs sessions until told to stop; whatever fails is started over from what is durable.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
     let mut pause = Pause::up_to(LONGEST_PAUSE);
+    let mut ended = 0;
     loop {
         let begun = Instant::now();
-        match session(shared).await {
+        match session(shared, ended).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
             Err(e) if e.policy() == Policy::StandBy || shared.once => return Err(e),
             Err(e) => {
                 tracing::warn!(error = %e, "keyset lane failed, starting over");
+                ended += u32::from(was_ended(&e));
                 if begun.elapsed() > LASTED {
                     pause.reset();
                 }
@@ -111,13 +113,13 @@ struct Session<'a> {
     unreadable: usize,
 }
 
-async fn session(shared: &Shared) -> Result<End> {
+async fn session(shared: &Shared, ended: u32) -> Result<End> {
     let config = &shared.config;
     let reader = connect::open(&config.target, "gov-handoff reader").await?;
     // The server itself ends a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
-    let writer = open_writer(config, "gov-handoff writer").await?;
+    let writer = open_writer(config, "gov-handoff writer", ended).await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
     let mut turns = session.turns(Vec::new()).await?;
     let broken_pause = BROKEN_PAUSE.min(config.reconcile_interval);
@@ -249,7 +251,7 @@ impl Session<'_> {
                 Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused)
             }
             // The read, or the commit of what was read, took longer than it may: ask for less.
-            Err(e) if e.code.as_deref() == Some("57014") && turn.batch.exceeded() => {
+            Err(e) if was_ended(&e) && turn.batch.exceeded() => {
                 let batch = turn.batch.rows();
                 if e.kind == Kind::SlowRead {
                     self.shared.note_read(turn.source.name(), self.shared.config.read_timeout);

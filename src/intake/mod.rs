@@ -26,7 +26,7 @@ pub use stream::{Prepared, prepare as prepare_replication};
 
 use crate::config::Config;
 use crate::core::handoff::Source;
-use crate::core::lease::{claim_patience, statement_patience};
+use crate::core::lease::{claim_patience, statement_patience, writer_patience};
 use crate::core::mode::{Intent, Mode};
 use crate::core::pace::{Pace, Reads};
 use crate::error::{Error, Kind, Policy, Result};
@@ -204,9 +204,14 @@ async fn open(config: &Config, name: &str) -> Result<Store> {
     connect::open_within(&config.target, name, patience(config)).await
 }
 
-/// The same for a session that applies batches.
-async fn open_writer(config: &Config, name: &str) -> Result<Store> {
-    connect::open_writer_within(&config.target, name, patience(config)).await
+/// The same for a session that applies batches, after so many whose batch the server ended for its time.
+async fn open_writer(config: &Config, name: &str, ended: u32) -> Result<Store> {
+    connect::open_writer_within(&config.target, name, writer_patience(config.lease_ttl, ended)).await
+}
+
+/// The server ended a statement: it took longer than it was given, or somebody wanted it ended.
+fn was_ended(e: &Error) -> bool {
+    e.code.as_deref() == Some("57014")
 }
 
 /// A session that asks for the lease, after so many that got no answer.

@@ -17,7 +17,7 @@ use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::pause::Pause;
-use crate::intake::{End, Shared, StreamRecord, open, open_writer};
+use crate::intake::{End, Shared, StreamRecord, open, open_writer, was_ended};
 use crate::source::stream::Gate;
 use crate::store::Store;
 use crate::store::findings::Finding;
@@ -34,10 +34,10 @@ const UNDEFINED_OBJECT: &str = "42704";
 /// Keeps a stream open and tells the mode machine how it fares.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
     let mut pause = Pause::up_to(shared.config.stream_retry);
-    let mut blind = false;
+    let (mut blind, mut ended) = (false, 0);
     loop {
         let begun = Instant::now();
-        let error = match session(shared, blind).await {
+        let error = match session(shared, blind, ended).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => continue,
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
@@ -45,6 +45,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
         };
         // Such as a publication that the slot cannot see, however right it looks by now.
         blind = error.code.as_deref() == Some(UNDEFINED_OBJECT);
+        ended += u32::from(was_ended(&error));
         fault(shared, &error).await;
         if shared.once {
             // What there is can be had from the tables; with `stream` asked for, its absence was reported before.
@@ -83,10 +84,10 @@ async fn fault(shared: &Shared, error: &Error) {
     }
 }
 
-/// `blind`: the last one ended because the server did not find something.
-async fn session(shared: &Shared, blind: bool) -> Result<End> {
+/// `blind`: the last one ended because the server did not find something; `ended`: how many did because a batch took too long.
+async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     let config = &shared.config;
-    let store = open_writer(config, "gov-handoff stream writer").await?;
+    let store = open_writer(config, "gov-handoff stream writer", ended).await?;
     // Before they are read: a redefinition in between is then noticed rather than missed.
     let definitions = shared.definitions.subscribe();
     let sources = store.sources(&config.worker).await?;

@@ -25,6 +25,8 @@ pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle
 
 /// How long opening a session may take at most, authentication included.
 const OPENING: Duration = Duration::from_secs(5);
+/// How much longer than the server itself a writer waits for its answer.
+const SERVER_FIRST: Duration = Duration::from_millis(250);
 /// How long a session that nobody uses any more may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -60,7 +62,8 @@ pub async fn open_claimant(target: &Target, name: &str, wait: Duration, patience
 /// The same for a session that does little else than apply batches.
 pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
     let session = format!("{SESSION} {WRITING} {}", bound(patience));
-    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+    // The server's word comes first: that it ended a batch is another thing than that it is gone.
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience + SERVER_FIRST))
 }
 
 fn bound(patience: Duration) -> String {
