@@ -24,6 +24,7 @@ use crate::store::cursor::ClockReading;
 use crate::store::findings::Finding;
 use crate::store::{Store, connect};
 use serde_json::json;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,9 +43,10 @@ const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
     let mut pause = Pause::up_to(LONGEST_PAUSE);
     let mut ended = 0;
+    let mut proofs = Proofs::new();
     loop {
         let begun = Instant::now();
-        match session(shared, ended).await {
+        match session(shared, ended, &mut proofs).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
             Err(e) if e.policy() == Policy::StandBy || shared.once => return Err(e),
@@ -113,7 +115,11 @@ struct Session<'a> {
     unreadable: usize,
 }
 
-async fn session(shared: &Shared, ended: u32) -> Result<End> {
+/// What is known of each source's completeness outlives a session: repairs that no certificate tells of yet, and that this
+/// instance has looked at the source before.
+type Proofs = HashMap<String, Proof>;
+
+async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End> {
     let config = &shared.config;
     let reader = connect::open(&config.target, "gov-handoff reader").await?;
     // The server itself ends a read that takes too long.
@@ -122,56 +128,68 @@ async fn session(shared: &Shared, ended: u32) -> Result<End> {
     let writer = open_writer(config, "gov-handoff writer", ended).await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
     let mut turns = session.turns(Vec::new()).await?;
-    let broken_pause = BROKEN_PAUSE.min(config.reconcile_interval);
-    let mut checked_at = Instant::now();
-    let mut definitions = shared.definitions.subscribe();
-    let mut mode = shared.mode.subscribe();
-    loop {
-        if shared.stopping() {
-            return Ok(End::Done);
-        }
-        if definitions.has_changed().unwrap_or(false) {
-            return Ok(End::Redefined);
-        }
-        let now = Instant::now();
-        // Somebody may have mended the table; nothing else would tell us.
-        if session.unreadable > 0 && now >= checked_at + broken_pause {
-            turns = session.turns(std::mem::take(&mut turns)).await?;
-            checked_at = Instant::now();
-        }
-        for turn in turns.iter_mut().filter(|t| t.due <= now) {
-            session.take_turn(turn).await?;
-        }
-        session.certify_some(&mut turns).await?;
-        if shared.once {
-            return Ok(End::Done);
-        }
-        session.settle(&turns).await?;
-        let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
-        // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
-        let by_ranges = turns.iter().filter(|t| matches!(t.strategy, Strategy::Ranges { .. }));
-        let certificates = by_ranges.map(|t| t.proof.due_in(shared)).min().unwrap_or(BROKEN_PAUSE);
-        next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
-        if session.unreadable > 0 {
-            next = next.min(checked_at + broken_pause);
-        }
-        let mut stop = shared.stop.clone();
-        tokio::select! {
-            _ = stop.wait_for(|s| *s) => {}
-            _ = definitions.changed() => { definitions.mark_changed(); }
-            // The stream came or went: another cadence, and something to look at.
-            _ = mode.changed() => turns.iter_mut().for_each(|t| t.due = Instant::now()),
-            // What the stream cannot vouch for may be anywhere.
-            () = shared.look.notified() => turns.iter_mut().for_each(|t| {
-                t.due = Instant::now();
-                t.all_ranges_at = t.due;
-            }),
-            () = tokio::time::sleep_until(next.into()) => {}
-        }
+    for turn in &mut turns {
+        turn.proof = proofs.remove(turn.source.name()).unwrap_or_default();
     }
+    let end = session.attend(&mut turns).await;
+    proofs.extend(turns.into_iter().map(|turn| (turn.source.name().to_owned(), turn.proof)));
+    end
 }
 
 impl Session<'_> {
+    /// Takes turns until told to stop.
+    async fn attend(&mut self, turns: &mut Vec<Turn>) -> Result<End> {
+        let shared = self.shared;
+        let config = &shared.config;
+        let broken_pause = BROKEN_PAUSE.min(config.reconcile_interval);
+        let mut checked_at = Instant::now();
+        let mut definitions = shared.definitions.subscribe();
+        let mut mode = shared.mode.subscribe();
+        loop {
+            if shared.stopping() {
+                return Ok(End::Done);
+            }
+            if definitions.has_changed().unwrap_or(false) {
+                return Ok(End::Redefined);
+            }
+            let now = Instant::now();
+            // Somebody may have mended the table; nothing else would tell us.
+            if self.unreadable > 0 && now >= checked_at + broken_pause {
+                *turns = self.turns(std::mem::take(turns)).await?;
+                checked_at = Instant::now();
+            }
+            for turn in turns.iter_mut().filter(|t| t.due <= now) {
+                self.take_turn(turn).await?;
+            }
+            self.certify_some(turns).await?;
+            if shared.once {
+                return Ok(End::Done);
+            }
+            self.settle(turns).await?;
+            let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+            // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
+            let by_ranges = turns.iter().filter(|t| matches!(t.strategy, Strategy::Ranges { .. }));
+            let certificates = by_ranges.map(|t| t.proof.due_in(shared)).min().unwrap_or(BROKEN_PAUSE);
+            next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
+            if self.unreadable > 0 {
+                next = next.min(checked_at + broken_pause);
+            }
+            let mut stop = shared.stop.clone();
+            tokio::select! {
+                _ = stop.wait_for(|s| *s) => {}
+                _ = definitions.changed() => { definitions.mark_changed(); }
+                // The stream came or went: another cadence, and something to look at.
+                _ = mode.changed() => turns.iter_mut().for_each(|t| t.due = Instant::now()),
+                // What the stream cannot vouch for may be anywhere.
+                () = shared.look.notified() => turns.iter_mut().for_each(|t| {
+                    t.due = Instant::now();
+                    t.all_ranges_at = t.due;
+                }),
+                () = tokio::time::sleep_until(next.into()) => {}
+            }
+        }
+    }
+
     /// The sources that can be read; the others leave a finding and are tried again soon. A source that has its turn keeps
     /// it, with its proof and its pauses: that another cannot be read is no reason to look at this one, or to certify it, anew.
     async fn turns(&mut self, mut kept: Vec<Turn>) -> Result<Vec<Turn>> {
