@@ -171,7 +171,13 @@ fn tls(target: &Target) -> TlsConfig {
         Tls::Require => SslMode::Require,
         Tls::VerifyFull => SslMode::VerifyFull,
     };
-    TlsConfig { mode, ca_pem_path: target.root_cert.clone(), ..TlsConfig::default() }
+    // The crate verifies an address only if it is named here too, and would take the host's name anyway.
+    TlsConfig {
+        mode,
+        ca_pem_path: target.root_cert.clone(),
+        sni_hostname: (mode != SslMode::Disable).then(|| target.host()),
+        ..TlsConfig::default()
+    }
 }
 
 /// The crate's errors are text that ends in `(SQLSTATE xxxxx)`; the state decides what we do.
@@ -195,4 +201,25 @@ fn explain(e: PgWireError) -> Error {
     let mut error = Error::new(kind, format!("replication: {text}"));
     error.code = state;
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Given;
+    use std::collections::HashMap;
+
+    fn asked(url: &str) -> TlsConfig {
+        tls(&Target::parse(Some(url), Given::Above, &HashMap::new()).unwrap())
+    }
+
+    #[test]
+    fn an_address_can_be_verified_like_a_name() {
+        for host in ["192.0.2.1", "db.example.com"] {
+            let tls = asked(&format!("postgres://u@{host}/d?sslmode=verify-full"));
+            assert!(matches!(tls.mode, SslMode::VerifyFull));
+            assert_eq!(tls.sni_hostname.as_deref(), Some(host));
+        }
+        assert_eq!(asked("postgres://u@%2Frun%2Fpg/d?sslmode=verify-full").sni_hostname, None);
+    }
 }
