@@ -239,7 +239,9 @@ fn unreadable(text: &str, e: &tokio_postgres::Error) -> Error {
     let cause = std::error::Error::source(e).map(ToString::to_string).unwrap_or_default();
     let key = cause.strip_prefix("unknown option `").and_then(|rest| rest.strip_suffix('`'));
     let cause = match key {
-        Some(key) if LIBPQ_ONLY.contains(&key) => format!("{key} is an option of libpq that is not supported"),
+        Some(key) if LIBPQ_ONLY.contains(&key) => {
+            format!("{key} is an option of libpq that is not supported")
+        }
         Some(key) if is_option_of_url(text) => format!("unknown option {key}"),
         Some(_) => "an option that is unknown".to_owned(),
         None if cause.is_empty() => e.to_string(),
