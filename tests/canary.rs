@@ -10,7 +10,8 @@ const POISON: &str = "insert into birth_registry (id, entity_code, collection_na
     values (50, 'species', 'poison', 'retire', 'canary-7f3a-in-the-content', 'canary-7f3a-in-the-content')";
 
 /// Asks for everything, and for what libraries say by the longest target there is, which wins over any that is shorter.
-const EVERYTHING: &str = "trace,tokio_postgres::query=debug,tokio_postgres::prepare=trace,pgwire_replication=trace,log=trace";
+const EVERYTHING: &str =
+    "trace,tokio_postgres::query=debug,tokio_postgres::prepare=trace,pgwire_replication=trace,log=trace";
 
 /// Every row of every table but the sources, as text.
 async fn everything_written(db: &TestDb) -> String {

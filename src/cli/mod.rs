@@ -18,6 +18,7 @@ mod run;
 mod selftest;
 mod sources;
 mod status;
+mod time;
 mod trust;
 mod types;
 mod watch;
@@ -98,8 +99,7 @@ fn log_to_stderr(config: &Config) -> Result<()> {
         .with(lines)
         .with(filter)
         .with(filter_fn(|metadata| is_ours(metadata.target())));
-    tracing::subscriber::set_global_default(subscriber)
-        .map_err(|e| Error::new(Kind::Internal, e.to_string()))
+    tracing::subscriber::set_global_default(subscriber).map_err(|e| Error::new(Kind::Internal, e.to_string()))
 }
 
 /// Whether a line is one of this crate's own, whose fields are known to be no row values.
@@ -111,6 +111,47 @@ fn is_ours(target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Calls `look` for a command and all below it.
+    fn walk(command: &clap::Command, look: &mut dyn FnMut(&clap::Command)) {
+        look(command);
+        command.get_subcommands().for_each(|below| walk(below, look));
+    }
+
+    #[test]
+    fn everything_that_can_be_given_is_described() {
+        let mut command = Arguments::command();
+        command.build();
+        walk(&command, &mut |command| {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no description");
+            for arg in command
+                .get_arguments()
+                .filter(|arg| name != "completions" && name != "help" || arg.is_global_set())
+            {
+                assert!(arg.get_help().is_some(), "{name}: {} has no description", arg.get_id());
+            }
+        });
+    }
+
+    #[test]
+    fn settings_are_for_every_command_and_stand_apart_from_its_own_options() {
+        let mut command = Arguments::command();
+        command.build();
+        for name in ["run", "status", "doctor", "migrate", "replication"] {
+            let below = command.find_subcommand(name).unwrap();
+            let settings: Vec<_> = below
+                .get_arguments()
+                .filter(|arg| arg.get_help_heading() == Some(args::SETTINGS))
+                .map(|arg| arg.get_id().as_str())
+                .collect();
+            let all = ["config", "database_url", "replication_url", "slot", "publication", "log"];
+            assert!(
+                all.iter().all(|one| settings.contains(one)) && settings.len() == all.len(),
+                "{name}: {settings:?}"
+            );
+        }
+    }
 
     #[test]
     fn only_this_crates_own_lines_are_logged() {
