@@ -79,6 +79,7 @@ impl Target {
             Some(url) => split_tls(url),
             None => (String::new(), None, None),
         };
+        refuse_split_password(&url)?;
         let mut pg: tokio_postgres::Config = url.parse().map_err(|e| unreadable(&url, &e))?;
         if given != Given::Above {
             pg = below(&pg, given, var);
@@ -88,7 +89,6 @@ impl Target {
         if pg.get_hosts().is_empty() {
             pg.host(var("PGHOST").map_or("127.0.0.1", String::as_str));
         }
-        refuse_split_password(&pg)?;
         if pg.get_ports().is_empty()
             && let Some(port) = var("PGPORT")
         {
@@ -259,13 +259,16 @@ fn is_option_of_url(text: &str) -> bool {
     query.is_some_and(|query| !query.contains('@') && !query.contains("password="))
 }
 
-/// A URL's user and password end at the first `@`, so one in a password makes the rest of it part of the host, which is shown.
-fn refuse_split_password(pg: &tokio_postgres::Config) -> Result<()> {
-    let split = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
-    if pg.get_hosts().iter().any(split) {
+/// A URL's user and password end at the first `@`, so one in a password makes the rest of it part of the host or the database,
+/// which are shown. In an option's value it does no harm, but a password may hold a question mark before it, too.
+fn refuse_split_password(url: &str) -> Result<()> {
+    let Some((_, rest)) = url.split_once("://") else { return Ok(()) };
+    let (_, after) = rest.split_once('@').unwrap_or_default();
+    let (place, _) = after.split_once('?').unwrap_or((after, ""));
+    if place.contains('@') {
         return Err(Error::config(
-            "the database URL has an @ in its host, most likely a part of the password; percent-encode special \
-             characters of the password (@ is %40)",
+            "the database URL has an @ too many, most likely in the password; percent-encode special characters of \
+             the password (@ is %40)",
         ));
     }
     Ok(())
@@ -400,10 +403,13 @@ mod tests {
     #[test]
     fn a_password_that_was_not_encoded_is_not_taken_for_a_host() {
         for how in [Given::Above, Given::InFile, Given::InFileForRole] {
-            let e = given(Some("postgres://u:hun@ter2@127.0.0.1:1/d"), how, &[]).unwrap_err().to_string();
-            assert!(e.contains("%40") && !e.contains("ter2") && !e.contains("127.0.0.1"), "{e}");
+            for password in ["hun@ter2", "hun@x/ter2", "hun@x:ter2", "hun?x=y@ter2"] {
+                let url = format!("postgres://u:{password}@127.0.0.1:1/d");
+                let e = given(Some(&url), how, &[]).unwrap_err().to_string();
+                assert!(e.contains("%40") && !e.contains("ter2") && !e.contains("127.0.0.1"), "{e}");
+            }
         }
-        let t = target(Some("postgres://u:hun%40ter2@127.0.0.1:1/d"), &[]).unwrap();
+        let t = target(Some("postgres://u:hun%40ter2@127.0.0.1:1/d?application_name=a@b"), &[]).unwrap();
         assert_eq!((t.password().as_str(), t.host().as_str()), ("hun@ter2", "127.0.0.1"));
     }
 
