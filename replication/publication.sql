@@ -4,6 +4,7 @@
 -- Column lists keep contents off the wire, row filters our own rows; only inserts are published. After a change of the
 -- sources print it again: a publication that carries more or less than the sources is refused by the daemon.
 
+begin;
 create publication "gov_handoff" for table
     "public"."birth_registry" ("id", "entity_code", "collection_name", "canonical_address", "born_at", "status", "source_system", "actor_ref"),
     "public"."event_outbox" ("id", "event_domain", "event_type", "event_stream", "canonical_address", "occurred_at", "source_system", "actor_ref") where (not ((coalesce("event_domain" = E'governance', false) or coalesce("event_domain" = E'system', false) or coalesce("event_domain" = E'health', false))) and not (not (coalesce("event_stream" = E'birth', false) or coalesce("event_stream" = E'update', false)))),
@@ -22,3 +23,4 @@ begin
          where t.pubname = E'gov_handoff' and t.rowfilter is not null));
 end
 $note$;
+commit;

@@ -16,10 +16,51 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use words::{check_slot_name, default_slot, number, parse_listen, parse_pause, parse_windows, parse_word};
+use words::{
+    check_slot_name, default_slot, nearest, number, parse_listen, parse_pause, parse_windows, parse_word,
+};
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
+
+/// A batch of one row that was not in memory still arrives within this.
+const SHORTEST_READ: Duration = Duration::from_millis(100);
+
+/// What our variables begin with.
+const PREFIX: &str = "GOV_HANDOFF_";
+
+/// The settings by name, as the fields of [`Layer`].
+const KEYS: [&str; 29] = [
+    "database_url",
+    "replication_url",
+    "mode",
+    "worker",
+    "slot",
+    "publication",
+    "create",
+    "batch_rows",
+    "lease_ttl",
+    "reconcile_interval",
+    "certify_interval",
+    "wal_budget_mb",
+    "rejoin_after",
+    "poll_interval",
+    "read_timeout",
+    "stream_retry",
+    "audit_interval",
+    "heartbeat_interval",
+    "lag_limit",
+    "storm_percent",
+    "storm_floor",
+    "throttle_pause",
+    "max_lock_waits",
+    "max_standby_lag_mb",
+    "slow_read",
+    "off_peak",
+    "listen",
+    "log",
+    "log_format",
+];
 
 /// One layer of settings, all optional. The file has exactly these keys, the environment the same in upper case behind
 /// `GOV_HANDOFF_`.
@@ -104,7 +145,8 @@ impl Config {
     /// about it wants otherwise than the daemon does.
     pub fn load(flags: Layer, file: Option<&Path>, defaults: Layer) -> Result<Self> {
         let env = readable(std::env::vars_os())?;
-        let named = file.map(Path::to_owned).or_else(|| env.get("GOV_HANDOFF_CONFIG").map(PathBuf::from));
+        refuse_unknown(&env)?;
+        let named = file.map(Path::to_owned).or_else(|| named_file(&env));
         let (from_file, file) = match named {
             Some(path) => (read_file(&path)?, Some(path)),
             None if Path::new(DEFAULT_FILE).is_file() => {
@@ -144,6 +186,23 @@ impl Config {
                 "batch_rows is {batch_rows}; it must lie between 1 and 50000"
             )));
         }
+        let wal_budget_mb = layer.wal_budget_mb.unwrap_or(4_096);
+        if wal_budget_mb == 0 {
+            return Err(Error::config("wal_budget_mb is 0, which any slot exceeds at once; give at least 1"));
+        }
+        let storm_percent = layer.storm_percent.unwrap_or(50);
+        if !(1..=100).contains(&storm_percent) {
+            return Err(Error::config(format!(
+                "storm_percent is {storm_percent}; it must lie between 1 and 100"
+            )));
+        }
+        let read_timeout = span("read_timeout", &layer.read_timeout, "5s")?;
+        if read_timeout < SHORTEST_READ {
+            return Err(Error::config(
+                "read_timeout is below 100ms, which ordinary reads take (and 0 would be no bound at all to the server); give \
+                 100ms or more",
+            ));
+        }
         let lease_ttl = span("lease_ttl", &layer.lease_ttl, "15s")?;
         if lease_ttl < Duration::from_secs(1) {
             return Err(Error::config("lease_ttl is below 1s; a shorter lease is lost to any hiccup"));
@@ -160,10 +219,10 @@ impl Config {
             lease_ttl,
             reconcile_interval: span("reconcile_interval", &layer.reconcile_interval, "5s")?,
             certify_interval: span("certify_interval", &layer.certify_interval, "1m")?,
-            wal_budget: layer.wal_budget_mb.unwrap_or(4_096).saturating_mul(1 << 20),
+            wal_budget: wal_budget_mb.saturating_mul(1 << 20),
             rejoin_after: span("rejoin_after", &layer.rejoin_after, "60s")?,
             poll_interval: span("poll_interval", &layer.poll_interval, "250ms")?,
-            read_timeout: span("read_timeout", &layer.read_timeout, "5s")?,
+            read_timeout,
             stream_retry: span("stream_retry", &layer.stream_retry, "30s")?,
             audit_interval: span("audit_interval", &layer.audit_interval, "5m")?,
             heartbeat_interval: span("heartbeat_interval", &layer.heartbeat_interval, "60s")?,
@@ -172,7 +231,7 @@ impl Config {
                 lock_waits: layer.max_lock_waits.unwrap_or(20),
                 standby_lag: layer.max_standby_lag_mb.unwrap_or(1_024).saturating_mul(1 << 20),
                 slow_read: span("slow_read", &layer.slow_read, "2s")?,
-                storm_share: f64::from(layer.storm_percent.unwrap_or(50)) / 100.0,
+                storm_share: f64::from(storm_percent) / 100.0,
                 storm_floor: layer.storm_floor.unwrap_or(100),
                 pause: parse_pause(&span("throttle_pause", &layer.throttle_pause, "250ms")?)?,
                 off_peak: parse_windows(layer.off_peak.as_deref().unwrap_or_default())?,
@@ -234,7 +293,7 @@ impl Config {
 
 impl Layer {
     fn from_env(env: &HashMap<String, String>) -> Result<Self> {
-        let get = |key: &str| env.get(&format!("GOV_HANDOFF_{key}")).filter(|v| !v.is_empty()).cloned();
+        let get = |key: &str| env.get(&format!("{PREFIX}{key}")).filter(|v| !v.is_empty()).cloned();
         Ok(Self {
             database_url: get("DATABASE_URL")
                 .or_else(|| env.get("DATABASE_URL").filter(|v| !v.is_empty()).cloned()),
@@ -324,13 +383,47 @@ fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<HashMap<
         let Ok(name) = name.into_string() else { continue };
         match value.into_string() {
             Ok(value) => drop(env.insert(name, value)),
-            Err(_) if READ.contains(&name.as_str()) || name.starts_with("GOV_HANDOFF_") => {
+            Err(_) if READ.contains(&name.as_str()) || name.starts_with(PREFIX) => {
                 return Err(Error::config(format!("{name} is no UTF-8 text; set it anew or unset it")));
             }
             Err(_) => {}
         }
     }
     Ok(env)
+}
+
+/// The file that the environment names; an empty name is none, as with every variable.
+fn named_file(env: &HashMap<String, String>) -> Option<PathBuf> {
+    env.get("GOV_HANDOFF_CONFIG").filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
+/// Refuses a variable of ours that is no setting, as the file refuses a key that is none: it was misspelt, and another
+/// value than the one given would be in force.
+fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
+    let mut ours: Vec<_> = env
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .filter_map(|(name, _)| name.strip_prefix(PREFIX))
+        .collect();
+    ours.sort_unstable();
+    let Some(name) = ours.into_iter().find(|name| !is_known(name)) else { return Ok(()) };
+    let (nearest, distance) = nearest(&name.to_lowercase(), &KEYS);
+    let help = if distance <= 3 {
+        format!("did you mean {PREFIX}{}?", nearest.to_uppercase())
+    } else {
+        format!("behind {PREFIX} stands one of CONFIG, {}", KEYS.join(", ").to_uppercase())
+    };
+    Err(Error::config(format!("{PREFIX}{name} is no setting; {help}")))
+}
+
+/// Whether a variable is a setting, or somebody else's with reason: of the embedded servers, of tests, or of Kubernetes,
+/// which tells every container of a service named gov-handoff in this way.
+fn is_known(name: &str) -> bool {
+    const OTHERS: [&str; 3] = ["CONFIG", "STALLED_AFTER", "PORT"];
+    const FAMILIES: [&str; 6] = ["PG_", "FAILPOINT", "TEST_", "REQUIRE_", "SERVICE_", "PORT_"];
+    OTHERS.contains(&name)
+        || FAMILIES.iter().any(|family| name.starts_with(family))
+        || KEYS.iter().any(|key| key.to_uppercase() == name)
 }
 
 /// Where a test wants this process killed; debug builds only.
@@ -366,6 +459,72 @@ mod tests {
         let layer = |mode: &str| Layer { mode: Some(mode.to_owned()), ..Layer::default() };
         let merged = layer("poll").over(layer("stream")).over(layer("auto"));
         assert_eq!(merged.mode.as_deref(), Some("poll"));
+    }
+
+    fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_names_of_the_settings_are_those_that_the_file_takes() {
+        // What is refused is answered with the list of what is not.
+        let error = toml::from_str::<Layer>("nonsense = 1").unwrap_err().message().to_owned();
+        let (_, list) = error.split_once("expected one of ").expect("a list");
+        let fields: Vec<_> = list.split(", ").map(|name| name.trim_matches('`')).collect();
+        assert_eq!(fields, KEYS);
+    }
+
+    #[test]
+    fn a_misspelt_variable_is_refused_by_name() {
+        let refused = |name: &str| refuse_unknown(&environment(&[(name, "x")])).unwrap_err().to_string();
+        let near = refused("GOV_HANDOFF_LEASE_TTLS");
+        assert!(near.contains("GOV_HANDOFF_LEASE_TTLS") && near.contains("GOV_HANDOFF_LEASE_TTL?"), "{near}");
+        let far = refused("GOV_HANDOFF_SOMETHING_ELSE");
+        assert!(far.contains("DATABASE_URL") && far.contains("LOG_FORMAT"), "{far}");
+        let fine = [
+            ("GOV_HANDOFF_MODE", "poll"),
+            ("GOV_HANDOFF_CONFIG", "f"),
+            ("GOV_HANDOFF_PG_BIN", "b"),
+            ("GOV_HANDOFF_FAILPOINT", "p"),
+            ("GOV_HANDOFF_STALLED_AFTER", "1s"),
+            ("GOV_HANDOFF_TEST_SEED", "1"),
+            ("GOV_HANDOFF_REQUIRE_15", "1"),
+            ("GOV_HANDOFF_SERVICE_HOST", "10.0.0.1"),
+            ("GOV_HANDOFF_PORT", "tcp://10.0.0.1:9187"),
+            ("GOV_HANDOFF_PORT_9187_TCP_ADDR", "10.0.0.1"),
+            ("GOV_HANDOFF_UNSET", ""),
+            ("GOV_HANDOFFS", "not ours"),
+        ];
+        refuse_unknown(&environment(&fine)).unwrap();
+    }
+
+    #[test]
+    fn an_empty_name_of_a_file_is_none() {
+        assert_eq!(named_file(&environment(&[("GOV_HANDOFF_CONFIG", "")])), None);
+        assert_eq!(named_file(&environment(&[("GOV_HANDOFF_CONFIG", "f")])), Some(PathBuf::from("f")));
+    }
+
+    #[test]
+    fn numbers_that_would_stop_the_work_are_refused() {
+        let merged = |text: &str| {
+            Config::merge(toml::from_str(text).unwrap(), Layer::default(), &environment(&[("PGUSER", "u")]))
+        };
+        for wrong in [
+            "wal_budget_mb = 0",
+            "read_timeout = '0s'",
+            "read_timeout = '99ms'",
+            "storm_percent = 0",
+            "storm_percent = 101",
+        ] {
+            let (name, _) = wrong.split_once(' ').unwrap();
+            let error = merged(wrong).unwrap_err().to_string();
+            assert!(error.contains(name), "{wrong}: {error}");
+        }
+        for fine in
+            ["wal_budget_mb = 1", "read_timeout = '100ms'", "storm_percent = 1", "storm_percent = 100"]
+        {
+            merged(fine).unwrap();
+        }
     }
 
     #[test]

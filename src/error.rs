@@ -184,7 +184,7 @@ impl From<tokio_postgres::Error> for Error {
             // The server says what is denied, not who may.
             Kind::Privilege if db.hint().is_none() => format!(
                 "{}; the daemon's role must be a member of gov_handoff_worker, an operator's of gov_handoff_operator, \
-                 and migrate wants the database's owner or a superuser",
+                 and migrate wants a superuser, or the owner of database and tables with CREATEROLE",
                 db.message()
             ),
             _ => match db.hint() {

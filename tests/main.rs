@@ -125,3 +125,6 @@ mod acceptance;
 
 // Half a minute at sixty times the usual cadence: memory, sessions, retained log, our books and open findings stay flat.
 mod soak;
+
+// TLS: a server is verified where that is asked for, by name and by address, for queries and for the stream.
+mod tls;

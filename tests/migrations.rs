@@ -2,7 +2,7 @@
 
 use crate::support::adopted::{TABLES, adopted};
 use crate::support::fixture::{ALL_KINDS, LEAVE_ROOM, SIGNALS, UNMAPPED};
-use crate::support::{TestDb, cli, done, fresh_database, migrated, number, text, texts, until};
+use crate::support::{TestDb, cli, cli_with, done, fresh_database, migrated, number, text, texts, until};
 use crate::untouched::catalogue;
 
 /// Every relation, function and type of the database, with its privileges.
@@ -104,6 +104,37 @@ async fn the_way_back_refuses_with_a_count_and_then_leaves_nothing_of_ours() {
     // And forth again.
     done(&db.url, &["migrate"]).await;
     assert_eq!(objects(&db).await, there);
+}
+
+#[tokio::test]
+async fn the_way_back_does_not_leave_a_slot_that_nobody_reads() {
+    let db = fresh_database(None).await;
+    let empty = objects(&db).await;
+    done(&db.url, &["migrate"]).await;
+    done(&db.url, &["replication", "setup"]).await;
+    let there = objects(&db).await;
+    for arguments in [&["migrate", "revert"][..], &["migrate", "revert", "--discard"]] {
+        let refused = cli(&db.url, arguments).await;
+        assert_eq!(refused.code, 1, "{}", refused.err);
+        assert!(
+            refused.err.contains(&db.slot()) && refused.err.contains("replication teardown"),
+            "{}",
+            refused.err
+        );
+        assert_eq!(objects(&db).await, there, "refused is unchanged");
+    }
+    // A slot of another name is somebody else's.
+    done(&db.url, &["migrate", "revert", "--slot", "another"]).await;
+    // Without tables to name the sources, and by two roles: who reads the slot owns no publication.
+    let role = format!("reader_{}", db.name);
+    db.sql(&format!("create role {role} login replication")).await;
+    let reader = db.url_as(&role);
+    let torn =
+        cli_with(&db.url, &["replication", "teardown"], &[("GOV_HANDOFF_REPLICATION_URL", &reader)]).await;
+    assert_eq!(torn.code, 0, "{}", torn.err);
+    assert_eq!(objects(&db).await, empty);
+    let left = "select count(*) from pg_replication_slots where database = current_database()";
+    assert_eq!(number(&db.client, left).await, 0);
 }
 
 #[tokio::test]

@@ -68,6 +68,8 @@ async fn a_server_that_cannot_be_reached_is_named_with_what_to_check() {
     refused("postgres://u@no-such-host.invalid/d", &["status"], 2, &["no-such-host.invalid", "DATABASE_URL"])
         .await;
     refused("postgres://u@h/d?sslmode=sometimes", &["status"], 2, &["sometimes", "verify-full"]).await;
+    refused("postgres://u:hun@ter2@127.0.0.1:1/d", &["status"], 2, &["percent-encode", "%40"]).await;
+    refused("postgres://u:hunter2@h/d?sslcert=c.pem", &["status"], 2, &["sslcert"]).await;
 }
 
 #[tokio::test]
@@ -119,7 +121,20 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
     refused(url, &["run", "--slot", "Not A Slot"], 2, &["Not A Slot", "a-z"]).await;
     refused(url, &["replay", "--source", "nowhere", "--from", "1"], 2, &["nowhere", "birth_registry"]).await;
     refused(url, &["replay", "--source", "birth_registry", "--from", "soon"], 2, &["soon", "integer"]).await;
+    let from = ["replay", "--source", "birth_registry", "--from", "2026-11-16T25:00"];
+    refused(url, &from, 2, &["2026-11-16T25:00", "integer", "2026-11-16T12:00:00Z"]).await;
+    refused(url, &["audit", "--full", "--since", "2026-11-16 soon"], 2, &["2026-11-16 soon", "time"]).await;
     refused(url, &["migrate", "revert"], 1, &["3 source rows", "--discard"]).await;
+    refused(url, &["status", "--slot", "Not A Slot"], 2, &["Not A Slot", "a-z"]).await;
+    // What can be told without a server is.
+    for command in
+        [&["retire", "--before", "2026-01-01T99:00"][..], &["dlq", "list", "--since", "2026-02-30"]]
+    {
+        refused("postgres://u@127.0.0.1:1/d", command, 2, &["is no time", "2026-11-16T12:00:00Z"]).await;
+    }
+    for command in ["activate", "deactivate"] {
+        refused("postgres://u@127.0.0.1:1/d", &["types", command], 2, &["--all", "--findings"]).await;
+    }
 
     let of = |table: &str, column: &str| {
         let born = rule("object_born", "x", &format!("x:{{{column}}}"), ["scope", "x"]);

@@ -103,6 +103,28 @@ fn the_usual_variables_are_environment_and_beat_the_file() {
 }
 
 #[test]
+fn slot_and_publication_are_settings_of_every_command() {
+    let environment = [("PGUSER", "u"), ("GOV_HANDOFF_SLOT", "of_the_environment")];
+    let found = in_force(&["--slot", "mine", "--publication", "ours"], &environment, "");
+    assert_eq!((found["slot"].as_str(), found["publication"].as_str()), ("mine", "ours"));
+    for name in ["status", "doctor", "migrate", "replication"] {
+        let help = said(program(&[name, "--help"], &[]));
+        let (own, settings) = help.split_once("\nSettings:\n").expect("a heading");
+        assert!(settings.contains("--slot <NAME>") && !own.contains("--database-url"), "{name}: {help}");
+    }
+}
+
+#[test]
+fn a_misspelt_variable_is_refused_and_an_empty_file_name_is_none() {
+    let output =
+        program(&["config"], &[("PGUSER", "u"), ("GOV_HANDOFF_MODES", "poll")]).output().expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("GOV_HANDOFF_MODES") && error.contains("GOV_HANDOFF_MODE?"), "{error}");
+    assert!(said(program(&["config"], &[("PGUSER", "u"), ("GOV_HANDOFF_CONFIG", "")])).contains("(none)"));
+}
+
+#[test]
 fn a_variable_that_is_no_text_does_no_harm() {
     let mut command = program(&["config"], &[("PGUSER", "u")]);
     command.env("SOMEBODY_ELSES", OsString::from_vec(vec![0xff, 0xfe]));

@@ -2,6 +2,7 @@
 
 use crate::support::adopted::{TABLES, adopted};
 use crate::support::fixture::{ALL_KINDS, SIGNALS, UNMAPPED};
+use crate::support::sources::{register, rule, source};
 use crate::support::{Daemon, TestDb, cli_with, connect, done, number, text, texts, until};
 
 const ROLES: &str = include_str!("../replication/roles.sql");
@@ -230,4 +231,52 @@ async fn the_sql_for_a_dba_is_what_the_program_does_itself() {
     let left = format!("select count(*) from pg_replication_slots where slot_name = '{}'", db.slot());
     assert_eq!(number(&db.client, &left).await, 0);
     assert_eq!(number(&db.client, "select count(*) from pg_publication").await, 0);
+}
+
+/// A source beside the default ones.
+const OWN: &str = "create table public.own (id int primary key, code text)";
+
+#[tokio::test]
+async fn the_sql_for_a_dba_follows_what_is_there() {
+    let db = adopted().await;
+    done(&db.url, &["migrate"]).await;
+    let printed = async || done(&db.url, &["replication", "sql"]).await;
+    // A DBA's client sends each statement by itself, and a transaction that has written makes no slot.
+    let follow = async |sql: &str| {
+        let (publication, slot) = sql.split_at(sql.find("\ncommit;").expect("a block") + "\ncommit;".len());
+        db.sql(publication).await;
+        db.sql(slot).await;
+    };
+    let streams = async || {
+        let mut daemon = Daemon::start(&db.url, &["--mode", "stream"], &[("GOV_HANDOFF_CREATE", "false")]);
+        daemon.captures(&db.url, "stream").await;
+        assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    };
+    let first = printed().await;
+    assert!(first.starts_with("begin;\ncreate publication"), "{first}");
+    follow(&first).await;
+    streams().await;
+
+    db.sql(OWN).await;
+    let sources = include_str!("../replication/sources.toml");
+    let own = source("own", "int4", &["id", "code"])
+        + "exclude = [{ column = \"code\", equals = \"not this\" }]\n"
+        + &rule("object_born", "own", "own:{code}", ["scope", "own"]);
+    register(&db.url, &format!("{sources}\n{own}")).await;
+    let second = printed().await;
+    assert!(second.starts_with("begin;\nalter publication") && second.contains("\"own\""), "{second}");
+    assert!(!second.contains("create publication") && !second.contains("replication_slot("), "{second}");
+    assert!(second.contains(&format!("-- Slot {} is there", db.slot())), "{second}");
+    follow(&second).await;
+    streams().await;
+
+    // A publication that is younger than the slot is of no use to it.
+    db.sql("drop publication gov_handoff").await;
+    let third = printed().await;
+    assert!(
+        third.contains("create publication") && third.contains("select pg_drop_replication_slot("),
+        "{third}"
+    );
+    follow(&third).await;
+    streams().await;
 }

@@ -35,19 +35,28 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// Every command has these, so they stand apart from its own options.
+pub const SETTINGS: &str = "Settings";
+
 #[derive(Args)]
 pub struct Settings {
     /// Configuration file in TOML [default: ./gov-handoff.toml, if there is one]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = SETTINGS, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where the database is; else DATABASE_URL, else the usual PG* variables
-    #[arg(long, global = true, value_name = "URL", hide_default_value = true)]
+    #[arg(long, global = true, help_heading = SETTINGS, value_name = "URL", hide_default_value = true)]
     pub database_url: Option<String>,
     /// Where the replication role connects, if it is another role
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = SETTINGS, value_name = "URL")]
     pub replication_url: Option<String>,
+    /// Replication slot [default: gov_handoff_<database>]
+    #[arg(long, global = true, help_heading = SETTINGS, value_name = "NAME")]
+    pub slot: Option<String>,
+    /// Publication [default: gov_handoff]
+    #[arg(long, global = true, help_heading = SETTINGS, value_name = "NAME")]
+    pub publication: Option<String>,
     /// What to log: error, warn, info, debug, or a filter such as `gov_handoff::intake=debug`
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, help_heading = SETTINGS, value_name = "FILTER")]
     pub log: Option<String>,
 }
 
@@ -56,14 +65,14 @@ impl Settings {
         let mut layer = Layer {
             database_url: self.database_url.clone(),
             replication_url: self.replication_url.clone(),
+            slot: self.slot.clone(),
+            publication: self.publication.clone(),
             log: self.log.clone(),
             ..Layer::default()
         };
-        if let Command::Run { mode, slot, publication, listen, .. } = command {
+        if let Command::Run { mode, listen, .. } = command {
             layer.listen.clone_from(listen);
             layer.mode.clone_from(mode);
-            layer.slot.clone_from(slot);
-            layer.publication.clone_from(publication);
         }
         layer
     }
@@ -102,19 +111,17 @@ pub enum Command {
         /// Handle all that is there, then exit
         #[arg(long)]
         once: bool,
-        /// Replication slot [default: gov_handoff_<database>]
-        #[arg(long)]
-        slot: Option<String>,
-        /// Publication [default: gov_handoff]
-        #[arg(long)]
-        publication: Option<String>,
         /// Serve GET /metrics and GET /healthz at this loopback address, such as 127.0.0.1:9187 [default: nowhere]
         #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
         listen: Option<String>,
     },
     /// Show the worker, its mode and why, each source's progress, what waits and what is wrong
+    ///
+    /// Exit codes: 0 the worker is alive, no dead letter is open and no finding is worse than info, 1 one of these is not so,
+    /// 2 could not tell.
     #[command(after_help = "Example: gov-handoff status --json")]
     Status {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -126,6 +133,7 @@ pub enum Command {
     /// Exit codes: 0 nothing failed (there may be warnings), 1 a check failed, 2 could not run.
     #[command(after_help = "Example: gov-handoff doctor")]
     Doctor {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -146,6 +154,7 @@ pub enum Command {
         /// Look once and exit
         #[arg(long)]
         once: bool,
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -172,13 +181,14 @@ pub enum Command {
         /// How many of the history to show; the latest thousand of each source are kept for it
         #[arg(long, default_value_t = 20)]
         history: i64,
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
     /// Remove certified signals that are older than a time; no audit will emit them again
     #[command(after_help = "Example: gov-handoff retire --before 2026-01-01")]
     Retire {
-        /// Such as 2026-01-01
+        /// A time such as 2026-01-01 or 2026-01-01T12:00:00Z
         #[arg(long)]
         before: String,
     },
@@ -196,6 +206,7 @@ pub enum Command {
     /// Print the settings in force, secrets redacted
     #[command(after_help = "Example: GOV_HANDOFF_MODE=poll gov-handoff config")]
     Config {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },

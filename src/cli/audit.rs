@@ -30,9 +30,10 @@ pub struct AuditCommand {
     /// One source only
     #[arg(long)]
     pub source: Option<String>,
-    /// Rows from this key or time on (with --full)
+    /// Rows from this key on, or from a time such as 2026-11-16 or 2026-11-16T12:00:00Z (with --full)
     #[arg(long, requires = "full")]
     pub since: Option<String>,
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -42,11 +43,13 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     store.refuse_standby().await?;
     let mut reader = connect::open(&config.target, "gov-handoff audit reader").await?;
     let sources = selected(&store, config, command.source.as_deref()).await?;
+    // All are read before the lease is taken: a wrong one keeps nobody from auditing.
+    let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
+    let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
     let lease = audit::claim(&store).await?;
     let kept = Kept::keep(&config.target, &lease, audit::TTL);
     let mut results = Vec::new();
-    for source in sources {
-        let since = command.since.as_deref().map(|t| replay::bound(&source, t)).transpose()?;
+    for (source, since) in sources.into_iter().zip(bounds) {
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
         let bar = bar(&store, &source).await?;
         let name = source.name().to_owned();

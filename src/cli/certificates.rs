@@ -1,8 +1,8 @@
 //! `certificates` and `retire`: what was proven, and letting go of what was.
 
-use crate::cli::output;
+use crate::cli::{output, time};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::connect;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -60,11 +60,7 @@ fn row(certificate: &Value) -> Vec<String> {
 }
 
 pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
-    if chrono::NaiveDate::parse_from_str(before.get(..10).unwrap_or(before), "%Y-%m-%d").is_err() {
-        return Err(Error::config(format!(
-            "`{before}` is no time; write for example 2026-01-01 or 2026-01-01T12:00:00Z"
-        )));
-    }
+    time::check(before)?;
     let store = connect::open(&config.target, "gov-handoff retire").await?;
     let bar = ProgressBar::new_spinner();
     let signals = all(&bar, async || store.retire(&config.worker, before, CHUNK).await).await?;

@@ -1,6 +1,6 @@
 //! `dlq`: the rows that could not be handed off, and what an operator decides about them. Nothing replays by itself.
 
-use crate::cli::{known, output};
+use crate::cli::{known, output, time};
 use crate::config::Config;
 use crate::core::dead_letter::clip;
 use crate::core::handoff::Source;
@@ -30,13 +30,16 @@ pub enum DlqCommand {
     List {
         #[command(flatten)]
         selection: DlqSelection,
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
     /// Everything that is known of some dead letters
     Show {
+        /// As `dlq list` shows them
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -46,6 +49,19 @@ pub enum DlqCommand {
     Discard(DlqDecision),
     /// Decide that something else took the rows' place (needs --reason)
     Supersede(DlqDecision),
+}
+
+impl DlqCommand {
+    fn since(&self) -> Option<&str> {
+        let selection = match self {
+            Self::List { selection, .. } => selection,
+            Self::Replay(decision) | Self::Discard(decision) | Self::Supersede(decision) => {
+                &decision.selection
+            }
+            Self::Show { .. } => return None,
+        };
+        selection.since.as_deref()
+    }
 }
 
 #[derive(Args)]
@@ -80,11 +96,15 @@ pub struct DlqDecision {
     /// Who decides [default: the database user]
     #[arg(long)]
     pub actor: Option<String>,
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
 
 pub async fn run(config: &Config, command: DlqCommand) -> Result<ExitCode> {
+    if let Some(since) = command.since() {
+        time::check(since)?;
+    }
     let store = connect::open(&config.target, "gov-handoff dlq").await?;
     match command {
         DlqCommand::List { selection, json } => list(config, &store, &selection, json).await,

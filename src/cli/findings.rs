@@ -28,6 +28,7 @@ pub struct FindingsCommand {
     /// Close one by hand; it comes back if its cause is still there
     #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "kind", "json"])]
     pub resolve: Option<String>,
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }

@@ -2,9 +2,9 @@
 
 use crate::cli::{output, sources};
 use crate::config::Config;
-use crate::error::Result;
-use crate::store::connect;
+use crate::error::{Error, Kind, Result};
 use crate::store::migrate::StepReport;
+use crate::store::{Store, connect};
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ pub struct MigrateCommand {
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
     #[command(subcommand)]
@@ -24,10 +25,11 @@ pub struct MigrateCommand {
 pub enum MigrateAction {
     /// Which steps are applied
     Status {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
-    /// Take back what was created; refuses when that would discard recorded handoffs
+    /// Take back what was created; refuses when that would discard recorded handoffs, and while our slot is there
     Revert {
         /// Discard recorded handoffs and source rows in tables that migrate created
         #[arg(long)]
@@ -59,6 +61,7 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
             if json { output::json(&steps)? } else { show(&steps) }
         }
         Some(MigrateAction::Revert { discard }) => {
+            refuse_slot(&store, &config.slot).await?;
             let steps = store.revert(discard).await?;
             if steps.is_empty() {
                 output::line(format_args!("nothing to revert"));
@@ -67,6 +70,20 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Nobody would read our slot any more, and the server would keep its log for it for ever.
+async fn refuse_slot(store: &Store, slot: &str) -> Result<()> {
+    if store.has_slot(slot).await? {
+        return Err(Error::new(
+            Kind::Refused,
+            format!(
+                "slot {slot} is still there and would retain log for ever; stop the daemon and run \
+                 `gov-handoff replication teardown` first"
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn show(steps: &[StepReport]) {

@@ -1,6 +1,6 @@
 //! `replay`: hands a stretch of a source off again. Identity makes it harmless: what is recorded stays as it is.
 
-use crate::cli::{known, output};
+use crate::cli::{known, output, time};
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
@@ -22,6 +22,7 @@ const TTL: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct ReplayCommand {
+    /// The source whose rows are read again
     #[arg(long)]
     pub source: String,
     /// A key, or a time such as 2026-11-16 or 2026-11-16T12:00:00Z
@@ -33,6 +34,7 @@ pub struct ReplayCommand {
     /// Count what is missing, and record nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -119,21 +121,17 @@ async fn replay(
     Ok((rows_read, missing, total))
 }
 
-/// A key of the source's type, else a time.
+/// A time, else a key of the source's type: a text may be both, and dates are rarely keys.
 pub fn bound(source: &Source, text: &str) -> Result<Bound> {
-    if crate::core::watermark::Key::parse(source.id_type(), text).is_some() && !looks_like_time(text) {
-        return Ok(Bound::Key(text.to_owned()));
-    }
-    if looks_like_time(text) {
+    if time::is_time(text) {
         return Ok(Bound::Time(text.to_owned()));
+    }
+    if crate::core::watermark::Key::parse(source.id_type(), text).is_some() {
+        return Ok(Bound::Key(text.to_owned()));
     }
     let wanted = source.id_type().sql_name();
     Err(Error::config(format!(
-        "`{text}` is neither a key ({wanted}) nor a time; write for example 1200 or 2026-11-16T12:00:00Z"
+        "`{text}` is neither a key ({wanted}) nor a time; write for example 1200, or {}",
+        time::EXPECTED
     )))
-}
-
-fn looks_like_time(text: &str) -> bool {
-    let date = text.get(..10).unwrap_or(text);
-    chrono::NaiveDate::parse_from_str(date, "%Y-%m-%d").is_ok()
 }

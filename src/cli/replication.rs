@@ -5,7 +5,6 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::intake::{self, Prepared};
 use crate::store::connect;
-use crate::store::replication::setup_sql;
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -15,39 +14,53 @@ pub enum ReplicationCommand {
     Setup,
     /// Drop slot and publication
     Teardown,
-    /// Print the SQL that a DBA can run instead
+    /// Print the SQL that a DBA can run instead: what is missing is created, what is there is altered
     Sql,
 }
 
 pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCode> {
-    let store = connect::open(&config.target, "gov-handoff replication").await?;
-    let sources = store.sources(&config.worker).await?;
     match command {
-        ReplicationCommand::Setup => {
-            let config = Config { create: true, ..config.clone() };
-            let Prepared { confirmed: lsn, new, .. } =
-                intake::prepare_replication(&config, &store, &sources, false).await?;
-            let word = if new { "created" } else { "is there" };
-            output::line(format_args!(
-                "publication {} carries {} sources; slot {} {word} at {lsn}",
-                config.publication,
-                sources.len(),
-                config.slot
-            ));
-        }
-        ReplicationCommand::Teardown => {
-            let admin = connect::open(&config.replication, "gov-handoff replication").await?;
-            let slot = admin.slot(&config.slot, config.replication.database()).await?;
-            if slot.is_some() {
-                admin.drop_slot(&config.slot).await?;
-                output::line(format_args!("slot {} dropped", config.slot));
-            }
-            admin.drop_publication(&config.publication).await?;
-            output::line(format_args!("publication {} dropped", config.publication));
-        }
+        ReplicationCommand::Setup => setup(config).await?,
+        ReplicationCommand::Teardown => teardown(config).await?,
         ReplicationCommand::Sql => {
-            output::line(setup_sql(&config.publication, &config.slot, &sources));
+            let store = connect::open(&config.target, APPLICATION).await?;
+            let sources = store.sources(&config.worker).await?;
+            let database = config.target.database();
+            let sql = store.replication_sql(&config.publication, &config.slot, database, &sources).await?;
+            output::line(sql);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+const APPLICATION: &str = "gov-handoff replication";
+
+async fn setup(config: &Config) -> Result<()> {
+    let store = connect::open(&config.target, APPLICATION).await?;
+    let sources = store.sources(&config.worker).await?;
+    let config = Config { create: true, ..config.clone() };
+    let Prepared { confirmed: lsn, new, .. } =
+        intake::prepare_replication(&config, &store, &sources, false).await?;
+    let word = if new { "created" } else { "is there" };
+    output::line(format_args!(
+        "publication {} carries {} sources; slot {} {word} at {lsn}",
+        config.publication,
+        sources.len(),
+        config.slot
+    ));
+    Ok(())
+}
+
+/// Asks for no sources, because there may be no table any more that would name them. The role that reads the slot may drop
+/// it, but owns no publication.
+async fn teardown(config: &Config) -> Result<()> {
+    let reader = connect::open(&config.replication, APPLICATION).await?;
+    if reader.slot(&config.slot, config.replication.database()).await?.is_some() {
+        reader.drop_slot(&config.slot).await?;
+        output::line(format_args!("slot {} dropped", config.slot));
+    }
+    let owner = connect::open(&config.target, APPLICATION).await?;
+    owner.drop_publication(&config.publication).await?;
+    output::line(format_args!("publication {} dropped", config.publication));
+    Ok(())
 }

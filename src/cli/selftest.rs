@@ -40,6 +40,7 @@ struct Played {
 
 #[derive(Args)]
 pub struct SelftestCommand {
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
     /// Leave the shadow tables and what was captured in place, to look at
@@ -61,15 +62,21 @@ pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand)
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            outcome = all => outcome,
-            _ = interrupt.recv() => Err(interrupted()),
-            _ = terminate.recv() => Err(interrupted()),
+            outcome = all => Some(outcome),
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
         }
     };
     // Whatever happened; the daemon is gone with the scene that was dropped.
     let struck = stage::strike(&config, &store, command.keep).await;
+    let struck = struck.map_err(|e| e.context("removing the shadow tables"));
+    let Some(outcome) = outcome else {
+        // What is said of the shadow tables must be so.
+        struck?;
+        return Err(interrupted(command.keep));
+    };
     outcome?;
-    struck.map_err(|e| e.context("removing the shadow tables"))?;
+    struck?;
     let failed = played.iter().any(|p| matches!(p.verdict, Verdict::Failed(_)));
     if command.json {
         output::json(&json!({ "passed": !failed, "cases": played }))?;
@@ -79,8 +86,13 @@ pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand)
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn interrupted() -> Error {
-    Error::new(Kind::Config, "interrupted; the shadow tables are removed")
+fn interrupted(kept: bool) -> Error {
+    let tables = if kept {
+        format!("kept: schema {}, and what was captured", stage::SCHEMA)
+    } else {
+        "the shadow tables are removed".to_owned()
+    };
+    Error::new(Kind::Config, format!("interrupted; {tables}"))
 }
 
 /// The same settings under another worker's names.
@@ -142,4 +154,16 @@ fn show(played: &Played) {
         Verdict::Skipped(detail) => ("skipped:", detail.clone()),
     };
     output::line(format_args!("{:<5} {:<24} {word} {detail}", played.mode, played.case));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interruption_does_not_say_that_what_was_kept_is_removed() {
+        let kept = interrupted(true).to_string();
+        assert!(kept.contains(stage::SCHEMA) && !kept.contains("removed"), "{kept}");
+        assert!(interrupted(false).to_string().contains("removed"));
+    }
 }

@@ -27,17 +27,23 @@ pub enum SourcesCommand {
     },
     /// The registered sources
     List {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
     /// Compare the registered sources, or a file's, with the catalogue, and show how each will be read
     Check {
+        /// A file such as replication/sources.toml [default: what is registered]
         file: Option<PathBuf>,
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
     /// Stop reading a source; its recorded handoffs stay
-    Remove { name: String },
+    Remove {
+        /// As `sources list` shows it
+        name: String,
+    },
 }
 
 pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
@@ -200,4 +206,69 @@ async fn list(config: &Config, store: &Store, json: bool) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::definition::{Grain, Trust};
+
+    /// The reference at the head of the built-in file, without the comment signs.
+    fn reference() -> String {
+        let head = DEFAULTS.lines().take_while(|line| line.starts_with('#'));
+        let lines: Vec<_> = head.filter_map(|line| line.strip_prefix("#   ")).collect();
+        lines.join("\n")
+    }
+
+    /// The keys that a table of the file takes, as the refusal of another lists them.
+    fn keys(inside: &str) -> Vec<String> {
+        let error = toml::from_str::<SourceFile>(inside).unwrap_err().message().to_owned();
+        let (_, list) = error.split_once("expected ").expect("a list");
+        list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_built_in_sources_can_be_read() {
+        assert_eq!(read(None).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn the_reference_names_every_key_and_is_right_about_the_defaults() {
+        let text = reference();
+        let file: SourceFile = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let source = &file.sources[0];
+        Source::compile(source.clone()).unwrap();
+        let rule = &source.rules[0];
+        for inside in [
+            "[[source]]\nnonsense = 1",
+            "[[source]]\nid = { nonsense = 1 }",
+            "[[source]]\norder = { nonsense = 1 }",
+            "[[source]]\ntrust = { nonsense = 1 }",
+            "[[source]]\nexclude = [{ nonsense = 1 }]",
+            "[[source]]\n[[source.rule]]\nnonsense = 1",
+        ] {
+            for key in keys(inside) {
+                let named =
+                    text.contains(&format!("{key} = ")) || text.contains(&format!("[[source.{key}]]"));
+                assert!(named, "{key} of {inside}");
+            }
+        }
+        let least = "[[source]]\nname = \"births\"\nid = { column = \"id\", type = \"int4\" }\ncolumns = [\"id\"]\n\
+                     order = { column = \"id\", type = \"timestamp\" }\n\
+                     [[source.rule]]\nkind = \"k\"\nobject_type = \"t\"\nobject_ref = \"r\"\ngroup = []\n";
+        let file: SourceFile = toml::from_str(least).unwrap();
+        let bare = &file.sources[0];
+        assert_eq!((&source.schema, source.table()), (&bare.schema, bare.table()));
+        assert_eq!(source.order.as_ref().unwrap().zone, bare.order.as_ref().unwrap().zone);
+        assert_eq!(
+            (source.batch_size, source.coalesce_window_ms, &source.exclude, &source.trust),
+            (bare.batch_size, bare.coalesce_window_ms, &bare.exclude, &bare.trust)
+        );
+        assert_eq!((&source.trust, rule.grain), (&Trust::default(), Grain::Object));
+        let of_bare = &bare.rules[0];
+        assert_eq!(
+            (rule.grain, &rule.stream, rule.bumps_ruleset),
+            (of_bare.grain, &of_bare.stream, of_bare.bumps_ruleset)
+        );
+    }
 }

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 pub enum TrustCommand {
     /// Whom each source believes, and what waits of those it does not
     List {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -24,6 +25,7 @@ pub enum TrustCommand {
 
 #[derive(Args)]
 pub struct TrustChange {
+    /// The source whose list of producers is changed
     #[arg(long)]
     pub source: String,
     /// As the source's rows name it, in the column that `trust list` shows; `unknown` stands for rows that name none
@@ -35,6 +37,7 @@ pub struct TrustChange {
     /// Who decides [default: the database user]
     #[arg(long)]
     pub actor: Option<String>,
+    /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
 }

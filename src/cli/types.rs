@@ -3,7 +3,7 @@
 use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::rule::KIND_PREFIX;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::types::Drained;
 use crate::store::{Store, connect};
 use clap::{Args, Subcommand};
@@ -15,7 +15,9 @@ const CHUNK: i32 = 10_000;
 
 #[derive(Subcommand)]
 pub enum TypesCommand {
+    /// The event types, whether their signals are let out, and how many are captured
     List {
+        /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
@@ -28,7 +30,6 @@ pub enum TypesCommand {
 #[derive(Args)]
 pub struct TypeSelection {
     /// Such as governance.handoff.object_born, or just object_born
-    #[arg(required_unless_present_any = ["all", "findings"])]
     pub types: Vec<String>,
     /// Every type of handoff, with certificates and heartbeats
     #[arg(long, conflicts_with = "types")]
@@ -38,7 +39,23 @@ pub struct TypeSelection {
     pub findings: bool,
 }
 
+impl TypeSelection {
+    /// In our own words: the parser would ask for the names only, and not tell of the other two ways.
+    fn refuse_none(&self) -> Result<()> {
+        if self.types.is_empty() && !self.all && !self.findings {
+            return Err(Error::config(
+                "which types? name them, such as object_born, or give --all for every type of handoff, --findings for every \
+                 type of finding; `gov-handoff types list` shows them",
+            ));
+        }
+        Ok(())
+    }
+}
+
 pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
+    if let TypesCommand::Activate(selection) | TypesCommand::Deactivate(selection) = &command {
+        selection.refuse_none()?;
+    }
     let store = connect::open(&config.target, "gov-handoff types").await?;
     match command {
         TypesCommand::List { json } => {

@@ -21,6 +21,7 @@ pub enum Tls {
     Prefer,
     /// Encrypted, the certificate not checked.
     Require,
+    /// The chain and the name; also for `verify-ca`, and for `require` with a root certificate.
     VerifyFull,
 }
 
@@ -37,6 +38,28 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What was sent and not acknowledged by the peer's machine for this long ends the connection.
 const UNHEARD: Duration = Duration::from_secs(15);
+
+/// Options that libpq knows and the driver does not.
+const LIBPQ_ONLY: [&str; 18] = [
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "krbsrvname",
+    "passfile",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "service",
+    "sslcert",
+    "sslcompression",
+    "sslcrl",
+    "sslkey",
+    "sslpassword",
+    "sslsni",
+    "ssl_min_protocol_version",
+];
 
 /// Where a URL stands, and so what the `PG*` variables do to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +79,8 @@ impl Target {
             Some(url) => split_tls(url),
             None => (String::new(), None, None),
         };
-        let mut pg: tokio_postgres::Config = url.parse().map_err(|e| {
-            Error::config(format!(
-                "the database URL cannot be read ({e}); expected postgres://user:password@host:5432/database"
-            ))
-        })?;
+        refuse_split_password(&url)?;
+        let mut pg: tokio_postgres::Config = url.parse().map_err(|e| unreadable(&url, &e))?;
         if given != Given::Above {
             pg = below(&pg, given, var);
             mode = var("PGSSLMODE").cloned().or(mode);
@@ -98,6 +118,8 @@ impl Target {
         let tls = match mode.as_deref() {
             None | Some("prefer" | "allow") => Tls::Prefer,
             Some("disable") => Tls::Disable,
+            // Who names a root means it to be used; libpq verifies the chain then.
+            Some("require") if root.is_some() => Tls::VerifyFull,
             Some("require") => Tls::Require,
             Some("verify-full" | "verify-ca") => Tls::VerifyFull,
             Some(other) => {
@@ -220,6 +242,46 @@ fn below<'a>(
     pg
 }
 
+/// Which key the driver could not read, where it can be told from a piece of a password that was not encoded.
+fn unreadable(text: &str, e: &tokio_postgres::Error) -> Error {
+    let cause = std::error::Error::source(e).map(ToString::to_string).unwrap_or_default();
+    let key = cause.strip_prefix("unknown option `").and_then(|rest| rest.strip_suffix('`'));
+    let cause = match key {
+        Some(key) if LIBPQ_ONLY.contains(&key) => {
+            format!("{key} is an option of libpq that is not supported")
+        }
+        Some(key) if is_option_of_url(text) => format!("unknown option {key}"),
+        Some(_) => "an option that is unknown".to_owned(),
+        None if cause.is_empty() => e.to_string(),
+        None => cause,
+    };
+    Error::config(format!(
+        "the database URL cannot be read ({cause}); expected postgres://user:password@host:5432/database, special \
+         characters of the password percent-encoded"
+    ))
+}
+
+/// Whether what follows the question mark can only be options: a password that holds one reaches up to an `@`.
+fn is_option_of_url(text: &str) -> bool {
+    let query = text.split_once("://").and_then(|(_, rest)| rest.split_once('?')).map(|(_, query)| query);
+    query.is_some_and(|query| !query.contains('@') && !query.contains("password="))
+}
+
+/// A URL's user and password end at the first `@`, so one in a password makes the rest of it part of the host or the database,
+/// which are shown. In an option's value it does no harm, but a password may hold a question mark before it, too.
+fn refuse_split_password(url: &str) -> Result<()> {
+    let Some((_, rest)) = url.split_once("://") else { return Ok(()) };
+    let (_, after) = rest.split_once('@').unwrap_or_default();
+    let (place, _) = after.split_once('?').unwrap_or((after, ""));
+    if place.contains('@') {
+        return Err(Error::config(
+            "the database URL has an @ too many, most likely in the password; percent-encode special characters of \
+             the password (@ is %40)",
+        ));
+    }
+    Ok(())
+}
+
 /// Takes `sslmode` and `sslrootcert` out of a URL: the driver knows neither `verify-full` nor a root file.
 fn split_tls(url: &str) -> (String, Option<String>, Option<String>) {
     let Some((base, query)) = url.split_once('?') else {
@@ -322,5 +384,53 @@ mod tests {
     fn a_wrong_url_says_what_was_expected_and_keeps_the_secret() {
         let e = target(Some("postgres//u:hunter2@h/d"), &[]).unwrap_err().to_string();
         assert!(e.contains("expected postgres://") && !e.contains("hunter2"), "{e}");
+    }
+
+    #[test]
+    fn an_unreadable_url_names_the_key_but_no_piece_of_a_password() {
+        let refused = |url: &str| target(Some(url), &[]).unwrap_err().to_string();
+        for (url, named) in [
+            ("postgres://u:hunter2@h/d?sslcert=/c.pem", "sslcert"),
+            ("postgres://u:hunter2@h/d?sllmode=require", "unknown option sllmode"),
+            ("postgres://u:hunter2@h:none/d", "`port`"),
+            ("host=h password=hunter2 service=x", "service"),
+        ] {
+            let e = refused(url);
+            assert!(e.contains(named) && !e.contains("hunter2"), "{url}: {e}");
+        }
+        for url in [
+            "postgres//u:hunter2=b@h/d",
+            "host=h password=a hunter2=b",
+            "postgres://u@h/d?password=a&hunter2=b",
+        ] {
+            let e = refused(url);
+            assert!(e.contains("expected postgres://") && !e.contains("hunter2"), "{url}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_was_not_encoded_is_not_taken_for_a_host() {
+        for how in [Given::Above, Given::InFile, Given::InFileForRole] {
+            for password in ["hun@ter2", "hun@x/ter2", "hun@x:ter2", "hun?x=y@ter2"] {
+                let url = format!("postgres://u:{password}@127.0.0.1:1/d");
+                let e = given(Some(&url), how, &[]).unwrap_err().to_string();
+                assert!(e.contains("%40") && !e.contains("ter2") && !e.contains("127.0.0.1"), "{e}");
+            }
+        }
+        let t = target(Some("postgres://u:hun%40ter2@127.0.0.1:1/d?application_name=a@b"), &[]).unwrap();
+        assert_eq!((t.password().as_str(), t.host().as_str()), ("hun@ter2", "127.0.0.1"));
+    }
+
+    #[test]
+    fn a_root_certificate_is_there_to_be_used() {
+        let tls = |query: &str, env: &[(&str, &str)]| {
+            target(Some(&format!("postgres://u@h/d?{query}")), env).unwrap().tls
+        };
+        assert_eq!(tls("sslmode=require", &[]), Tls::Require);
+        assert_eq!(tls("sslmode=require&sslrootcert=/ca.pem", &[]), Tls::VerifyFull);
+        assert_eq!(tls("sslmode=require", &[("PGSSLROOTCERT", "/ca.pem")]), Tls::VerifyFull);
+        assert_eq!(tls("sslmode=verify-ca", &[]), Tls::VerifyFull);
+        // Whoever is content without encryption is not helped by a name: an attacker refuses TLS.
+        assert_eq!(tls("sslrootcert=/ca.pem", &[]), Tls::Prefer);
     }
 }

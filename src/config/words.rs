@@ -95,6 +95,26 @@ pub fn parse_span(text: &str) -> Result<Duration> {
     Ok(Duration::from_millis(millis))
 }
 
+/// The word that takes the fewest changes of a letter to become `text`, and how many.
+pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> (&'a str, usize) {
+    let by_distance = words.iter().map(|word| (*word, distance(text, word)));
+    by_distance.min_by_key(|(_, distance)| *distance).unwrap_or(("", usize::MAX))
+}
+
+/// Levenshtein's.
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.chars().enumerate() {
+            let change = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
 /// Slots share one namespace in the whole cluster, so ours carries the database's name.
 pub(super) fn default_slot(database: &str) -> String {
     let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
@@ -118,6 +138,13 @@ pub(super) fn check_slot_name(what: &str, name: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_word_is_found() {
+        assert_eq!(nearest("slto", &["slot", "log", "mode"]), ("slot", 2));
+        assert_eq!(nearest("mode", &["slot", "mode"]), ("mode", 0));
+        assert_eq!(distance("", "abc"), 3);
+    }
 
     #[test]
     fn durations_need_a_unit() {

@@ -185,7 +185,13 @@ fn tls(target: &Target, host: &str) -> TlsConfig {
         Tls::Require => SslMode::Require,
         Tls::VerifyFull => SslMode::VerifyFull,
     };
-    TlsConfig { mode, ca_pem_path: target.root_cert.clone(), ..TlsConfig::default() }
+    // The crate verifies an address only if it is named here too, and would take the host's name anyway.
+    TlsConfig {
+        mode,
+        ca_pem_path: target.root_cert.clone(),
+        sni_hostname: (mode != SslMode::Disable).then(|| host.to_owned()),
+        ..TlsConfig::default()
+    }
 }
 
 /// The crate's errors are text that ends in `(SQLSTATE xxxxx)`; the state decides what we do.
@@ -209,4 +215,26 @@ fn explain(e: PgWireError) -> Error {
     let mut error = Error::new(kind, format!("replication: {text}"));
     error.code = state;
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Given;
+    use std::collections::HashMap;
+
+    fn asked(url: &str) -> TlsConfig {
+        let target = Target::parse(Some(url), Given::Above, &HashMap::new()).unwrap();
+        tls(&target, &target.host())
+    }
+
+    #[test]
+    fn an_address_can_be_verified_like_a_name() {
+        for host in ["192.0.2.1", "db.example.com"] {
+            let tls = asked(&format!("postgres://u@{host}/d?sslmode=verify-full"));
+            assert!(matches!(tls.mode, SslMode::VerifyFull));
+            assert_eq!(tls.sni_hostname.as_deref(), Some(host));
+        }
+        assert_eq!(asked("postgres://u@%2Frun%2Fpg/d?sslmode=verify-full").sni_hostname, None);
+    }
 }

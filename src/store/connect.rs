@@ -214,7 +214,7 @@ fn roots(target: &Target) -> Result<RootCertStore> {
     Ok(store)
 }
 
-/// `sslmode=prefer` and `require` encrypt without asking who is there, as libpq does.
+/// `sslmode=prefer`, and `require` without a root certificate, encrypt without asking who is there, as libpq does.
 #[derive(Debug)]
 struct Unchecked(Arc<rustls::crypto::CryptoProvider>);
 

@@ -194,8 +194,7 @@ impl Store {
 
     /// Makes the publication carry exactly the sources; the role must own them.
     pub async fn put_publication(&self, name: &str, sources: &[Arc<Source>]) -> Result<()> {
-        let exists = self.optional(include_str!("sql/publication.sql"), &[&name]).await?.is_some();
-        let sql = publication_sql(name, sources, exists);
+        let sql = publication_sql(name, sources, self.has_publication(name).await?);
         self.answer(self.client.batch_execute(&sql)).await.map_err(|e| match e.kind {
             Kind::Privilege => Error::new(
                 Kind::Privilege,
@@ -203,6 +202,31 @@ impl Store {
             ),
             _ => e.context(format!("creating publication {name}")),
         })
+    }
+
+    /// The statements a DBA may run by hand instead, as what is there needs them.
+    pub async fn replication_sql(
+        &self,
+        publication: &str,
+        slot: &str,
+        database: &str,
+        sources: &[Arc<Source>],
+    ) -> Result<String> {
+        let published = self.has_publication(publication).await?;
+        let there = self.slot(slot, database).await?;
+        let publication = publication_sql(publication, sources, published);
+        let slot = slot_sql(slot, there.as_ref(), published);
+        let places = [("publication", publication.trim_end()), ("slot", slot.trim_end())];
+        Ok(quote::fill(include_str!("sql/replication_setup.sql"), &places).trim_end().to_owned())
+    }
+
+    async fn has_publication(&self, name: &str) -> Result<bool> {
+        Ok(self.optional(include_str!("sql/publication.sql"), &[&name]).await?.is_some())
+    }
+
+    /// Whether a slot of this name retains log for this database.
+    pub async fn has_slot(&self, name: &str) -> Result<bool> {
+        Ok(self.optional(include_str!("sql/slot_retained.sql"), &[&name]).await?.is_some())
     }
 
     pub async fn drop_publication(&self, name: &str) -> Result<()> {
@@ -257,13 +281,19 @@ fn filters_asked(sources: &[Arc<Source>]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The statements a DBA may run by hand instead.
-#[must_use]
-pub fn setup_sql(publication: &str, slot: &str, sources: &[Arc<Source>]) -> String {
-    let slot = quote::fill(include_str!("sql/slot_setup.sql"), &[("slot", slot)]);
-    format!("{}\n{}", publication_sql(publication, sources, false), slot.trim_end())
+/// What is to be done about a slot, given the one that is there and whether there was a publication before.
+fn slot_sql(name: &str, there: Option<&Slot>, published: bool) -> String {
+    let create = quote::fill(include_str!("sql/slot_setup.sql"), &[("slot", name)]);
+    let places = [("slot", name), ("create", create.trim_end())];
+    match there {
+        None => create,
+        Some(slot) if published && !slot.lost => quote::fill(include_str!("sql/slot_kept.sql"), &places),
+        Some(_) => quote::fill(include_str!("sql/slot_renew.sql"), &places),
+    }
 }
 
+/// Several statements: whoever sends them as one message has them in one transaction, without a block that an error would
+/// leave open.
 #[must_use]
 fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
     let tables: Vec<_> = sources.iter().map(|s| published(&s.definition)).collect();

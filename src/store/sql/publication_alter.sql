@@ -1,6 +1,4 @@
-begin;
 alter publication {name} set (publish = 'insert');
 alter publication {name} set table
     {tables};
 {note}
-commit;

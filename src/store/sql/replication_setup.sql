@@ -1,0 +1,5 @@
+begin;
+{publication}
+commit;
+
+{slot}
