@@ -189,7 +189,7 @@ async fn names_that_are_quoted_broken_and_injected_are_names() {
 const KEYS: &str = "
 create table text_keys (id text primary key, label text);
 create table uuid_keys (id uuid primary key, label text);
-create table no_keys (id text, label text);
+create table large (id text primary key, label text);
 ";
 /// A source of one of these tables.
 fn keys(table: &str, id_type: &str, object_ref: &str, group: &str) -> String {
@@ -200,7 +200,7 @@ fn keys(table: &str, id_type: &str, object_ref: &str, group: &str) -> String {
 async fn keys_of_every_sort_have_a_signal_or_a_letter_of_their_own() {
     let sources = keys("text_keys", "text", "{id}", "keys")
         + &keys("uuid_keys", "uuid", "{id}", "keys")
-        + &keys("no_keys", "text", "no_keys:{label}", "{id}");
+        + &keys("large", "text", "large:{id}", "{label}");
     for mode in ["poll", "stream"] {
         let (registry, daemon) = capturing(mode, &format!("{QUICK}; {KEYS}"), &sources, "1s").await;
         registry
@@ -209,7 +209,7 @@ async fn keys_of_every_sort_have_a_signal_or_a_letter_of_their_own() {
                      (repeat('k', 2600), 'long'), ((select string_agg(md5(g::text), '') from generate_series(1, 83) g), 'as long as it gets'),
                      (repeat('k', 100000), 'longer, as it compresses');
                  insert into uuid_keys values ('00000000-0000-0000-0000-000000000000', 'lowest'), ('ffffffff-ffff-ffff-ffff-ffffffffffff', 'highest');
-                 insert into no_keys values (repeat('n', 10 << 20), 'ten megabytes'), (repeat('n', (10 << 20) + 1), 'and one')",
+                 insert into large values ('ten megabytes', repeat('n', 10 << 20)), ('and one', repeat('n', (10 << 20) + 1))",
             )
             .await;
         for (table, keys) in
@@ -224,8 +224,8 @@ async fn keys_of_every_sort_have_a_signal_or_a_letter_of_their_own() {
         blank.sort();
         assert_eq!(blank, ["\n blank_reference", "  blank_reference", " blank_reference"], "{mode}");
         assert!(refused.len() <= 1, "{mode}: {refused:?}");
-        until("megabytes are no key", async || letters(&registry, "no_keys").await.len() >= 2).await;
-        assert_eq!(letters(&registry, "no_keys").await.len(), 2, "{mode}: two keys, two letters");
+        until("megabytes are no group", async || letters(&registry, "large").await.len() >= 2).await;
+        assert_eq!(letters(&registry, "large").await.len(), 2, "{mode}: two rows, two letters");
         drop(daemon);
         done(&registry.url, &["audit", "--full", "--check", "--source", "text_keys"]).await;
         registry.drop_slots().await;
