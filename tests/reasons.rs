@@ -172,3 +172,16 @@ async fn a_commit_that_was_not_waited_for_is_no_miss_of_the_stream() {
     nobody_is_blamed(&db).await;
     drop(daemon);
 }
+
+/// Inserts are published and nothing else: what a change or another rule makes due later was never the stream's to bring.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_becomes_due_when_a_row_is_changed_is_no_miss_of_the_stream() {
+    let often = [("GOV_HANDOFF_STREAM_RETRY", "300ms"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")];
+    let (db, daemon, _) = streaming(&often).await;
+    sql(&db.client, "update birth_registry set status = 'registered' where entity_code = 'first'").await;
+    let registered = "select exists (select from event_pending where entity_table = 'birth_registry' \
+                          and event_type_hint = 'governance.handoff.object_registered')";
+    until(&db.client, registered).await;
+    nobody_is_blamed(&db).await;
+    drop(daemon);
+}

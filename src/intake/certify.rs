@@ -131,7 +131,11 @@ impl Proof {
             occurred_at: row.watermark.as_ref().and_then(|w| w.at),
             ordered: row.source.definition.order.is_some(),
             watermark,
-            stream_vouched: passed && continuous && !unsettled && *shared.mode.borrow() == Mode::Streaming,
+            stream_vouched: passed
+                && continuous
+                && !unsettled
+                && !row.partly
+                && *shared.mode.borrow() == Mode::Streaming,
             gap: since_last(record.gap_at) || unsettled,
             first: self.looked_at.is_none(),
         }

@@ -47,6 +47,9 @@ pub struct MappedRow {
     key: String,
     pub watermark: Option<Watermark>,
     mapped: Mapped,
+    /// Some of its signals are recorded. A row is handed off whole, so what is missing came to be due afterwards: by another rule, or
+    /// because the row was changed.
+    pub partly: bool,
 }
 
 impl MappedRow {
@@ -55,6 +58,7 @@ impl MappedRow {
             key: source.key(row).to_owned(),
             watermark: source.watermark(row),
             mapped: source.map(row),
+            partly: false,
             source,
         }
     }
@@ -64,7 +68,9 @@ impl MappedRow {
     #[must_use]
     pub fn only(mut self, missing: &HashSet<Uuid>) -> Self {
         if let Mapped::Handoffs(handoffs) = &mut self.mapped {
+            let all = handoffs.len();
             handoffs.retain(|handoff| missing.contains(&handoff.id));
+            self.partly |= handoffs.len() < all;
         }
         self
     }
@@ -104,7 +110,7 @@ impl Delivery<'_> {
     pub async fn deliver(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let mut outcome = Outcome { seen: rows.len(), ..Outcome::default() };
         let mut items = Vec::with_capacity(rows.len());
-        for MappedRow { source, key, watermark, mapped } in rows {
+        for MappedRow { source, key, watermark, mapped, .. } in rows {
             match mapped {
                 // Its id leaves the ranges by `advance`; it is not counted, because the stream never sees it, and our
                 // own audit rows would otherwise call for the next audit row.
