@@ -1,6 +1,7 @@
 //! Settings: flags over environment over file over the command's own defaults, validated into one [`Config`]. The only
 //! reader of the environment.
 
+mod environment;
 mod target;
 mod words;
 
@@ -10,57 +11,19 @@ pub use words::{intent_name, parse_intent, parse_span};
 use crate::core::mode::Intent;
 use crate::core::pace::Limits;
 use crate::error::{Error, Result};
+use environment::{PREFIX, named_file, readable, refuse_unknown};
 use serde::Deserialize;
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use words::{
-    check_slot_name, default_slot, nearest, number, parse_listen, parse_pause, parse_windows, parse_word,
-};
+use words::{check_slot_name, default_slot, number, parse_listen, parse_pause, parse_windows, parse_word};
 
 /// The file that is read when none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
 
 /// A batch of one row that was not in memory still arrives within this.
 const SHORTEST_READ: Duration = Duration::from_millis(100);
-
-/// What our variables begin with.
-const PREFIX: &str = "GOV_HANDOFF_";
-
-/// The settings by name, as the fields of [`Layer`].
-const KEYS: [&str; 29] = [
-    "database_url",
-    "replication_url",
-    "mode",
-    "worker",
-    "slot",
-    "publication",
-    "create",
-    "batch_rows",
-    "lease_ttl",
-    "reconcile_interval",
-    "certify_interval",
-    "wal_budget_mb",
-    "rejoin_after",
-    "poll_interval",
-    "read_timeout",
-    "stream_retry",
-    "audit_interval",
-    "heartbeat_interval",
-    "lag_limit",
-    "storm_percent",
-    "storm_floor",
-    "throttle_pause",
-    "max_lock_waits",
-    "max_standby_lag_mb",
-    "slow_read",
-    "off_peak",
-    "listen",
-    "log",
-    "log_format",
-];
 
 /// One layer of settings, all optional. The file has exactly these keys, the environment the same in upper case behind
 /// `GOV_HANDOFF_`.
@@ -365,67 +328,6 @@ impl Layer {
     }
 }
 
-/// The variables that can be read as text. Of the others, which are somebody else's as a rule, only one that we would have
-/// to read is refused: to pass over it in silence would be to run with another setting than was given.
-fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<HashMap<String, String>> {
-    const READ: [&str; 8] = [
-        "DATABASE_URL",
-        "PGHOST",
-        "PGPORT",
-        "PGUSER",
-        "PGPASSWORD",
-        "PGDATABASE",
-        "PGSSLMODE",
-        "PGSSLROOTCERT",
-    ];
-    let mut env = HashMap::new();
-    for (name, value) in vars {
-        let Ok(name) = name.into_string() else { continue };
-        match value.into_string() {
-            Ok(value) => drop(env.insert(name, value)),
-            Err(_) if READ.contains(&name.as_str()) || name.starts_with(PREFIX) => {
-                return Err(Error::config(format!("{name} is no UTF-8 text; set it anew or unset it")));
-            }
-            Err(_) => {}
-        }
-    }
-    Ok(env)
-}
-
-/// The file that the environment names; an empty name is none, as with every variable.
-fn named_file(env: &HashMap<String, String>) -> Option<PathBuf> {
-    env.get("GOV_HANDOFF_CONFIG").filter(|name| !name.is_empty()).map(PathBuf::from)
-}
-
-/// Refuses a variable of ours that is no setting, as the file refuses a key that is none: it was misspelt, and another
-/// value than the one given would be in force.
-fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
-    let mut ours: Vec<_> = env
-        .iter()
-        .filter(|(_, value)| !value.is_empty())
-        .filter_map(|(name, _)| name.strip_prefix(PREFIX))
-        .collect();
-    ours.sort_unstable();
-    let Some(name) = ours.into_iter().find(|name| !is_known(name)) else { return Ok(()) };
-    let (nearest, distance) = nearest(&name.to_lowercase(), &KEYS);
-    let help = if distance <= 3 {
-        format!("did you mean {PREFIX}{}?", nearest.to_uppercase())
-    } else {
-        format!("behind {PREFIX} stands one of CONFIG, {}", KEYS.join(", ").to_uppercase())
-    };
-    Err(Error::config(format!("{PREFIX}{name} is no setting; {help}")))
-}
-
-/// Whether a variable is a setting, or somebody else's with reason: of the embedded servers, of tests, or of Kubernetes,
-/// which tells every container of a service named gov-handoff in this way.
-fn is_known(name: &str) -> bool {
-    const OTHERS: [&str; 3] = ["CONFIG", "STALLED_AFTER", "PORT"];
-    const FAMILIES: [&str; 6] = ["PG_", "FAILPOINT", "TEST_", "REQUIRE_", "SERVICE_", "PORT_"];
-    OTHERS.contains(&name)
-        || FAMILIES.iter().any(|family| name.starts_with(family))
-        || KEYS.iter().any(|key| key.to_uppercase() == name)
-}
-
 /// Where a test wants this process killed; debug builds only.
 #[cfg(debug_assertions)]
 #[must_use]
@@ -461,53 +363,14 @@ mod tests {
         assert_eq!(merged.mode.as_deref(), Some("poll"));
     }
 
-    fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
-    #[test]
-    fn the_names_of_the_settings_are_those_that_the_file_takes() {
-        // What is refused is answered with the list of what is not.
-        let error = toml::from_str::<Layer>("nonsense = 1").unwrap_err().message().to_owned();
-        let (_, list) = error.split_once("expected one of ").expect("a list");
-        let fields: Vec<_> = list.split(", ").map(|name| name.trim_matches('`')).collect();
-        assert_eq!(fields, KEYS);
-    }
-
-    #[test]
-    fn a_misspelt_variable_is_refused_by_name() {
-        let refused = |name: &str| refuse_unknown(&environment(&[(name, "x")])).unwrap_err().to_string();
-        let near = refused("GOV_HANDOFF_LEASE_TTLS");
-        assert!(near.contains("GOV_HANDOFF_LEASE_TTLS") && near.contains("GOV_HANDOFF_LEASE_TTL?"), "{near}");
-        let far = refused("GOV_HANDOFF_SOMETHING_ELSE");
-        assert!(far.contains("DATABASE_URL") && far.contains("LOG_FORMAT"), "{far}");
-        let fine = [
-            ("GOV_HANDOFF_MODE", "poll"),
-            ("GOV_HANDOFF_CONFIG", "f"),
-            ("GOV_HANDOFF_PG_BIN", "b"),
-            ("GOV_HANDOFF_FAILPOINT", "p"),
-            ("GOV_HANDOFF_STALLED_AFTER", "1s"),
-            ("GOV_HANDOFF_TEST_SEED", "1"),
-            ("GOV_HANDOFF_REQUIRE_15", "1"),
-            ("GOV_HANDOFF_SERVICE_HOST", "10.0.0.1"),
-            ("GOV_HANDOFF_PORT", "tcp://10.0.0.1:9187"),
-            ("GOV_HANDOFF_PORT_9187_TCP_ADDR", "10.0.0.1"),
-            ("GOV_HANDOFF_UNSET", ""),
-            ("GOV_HANDOFFS", "not ours"),
-        ];
-        refuse_unknown(&environment(&fine)).unwrap();
-    }
-
-    #[test]
-    fn an_empty_name_of_a_file_is_none() {
-        assert_eq!(named_file(&environment(&[("GOV_HANDOFF_CONFIG", "")])), None);
-        assert_eq!(named_file(&environment(&[("GOV_HANDOFF_CONFIG", "f")])), Some(PathBuf::from("f")));
-    }
-
     #[test]
     fn numbers_that_would_stop_the_work_are_refused() {
         let merged = |text: &str| {
-            Config::merge(toml::from_str(text).unwrap(), Layer::default(), &environment(&[("PGUSER", "u")]))
+            Config::merge(
+                toml::from_str(text).unwrap(),
+                Layer::default(),
+                &HashMap::from([("PGUSER".to_owned(), "u".to_owned())]),
+            )
         };
         for wrong in [
             "wal_budget_mb = 0",
@@ -524,22 +387,6 @@ mod tests {
             ["wal_budget_mb = 1", "read_timeout = '100ms'", "storm_percent = 1", "storm_percent = 100"]
         {
             merged(fine).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_variable_that_is_no_text_is_refused_only_if_it_is_ours() {
-        use std::os::unix::ffi::OsStringExt;
-        let vars = |name: &str| {
-            let odd = OsString::from_vec(vec![b'x', 0xff]);
-            readable(
-                [(OsString::from(name), odd.clone()), (odd, "y".into()), ("LANG".into(), "C".into())]
-                    .into_iter(),
-            )
-        };
-        assert_eq!(vars("LS_COLORS").unwrap(), HashMap::from([("LANG".to_owned(), "C".to_owned())]));
-        for ours in ["DATABASE_URL", "PGHOST", "GOV_HANDOFF_MODE"] {
-            assert!(vars(ours).unwrap_err().to_string().contains(ours));
         }
     }
 }

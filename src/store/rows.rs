@@ -20,7 +20,7 @@ use tokio_postgres::{IsolationLevel, Portal, RowStream, Transaction};
 /// several times over while it is applied. Five thousand ordinary rows are well below it.
 pub const BATCH_BYTES: usize = 2 << 20;
 
-/// How long a scan may run before its next rows come; the server's own bound of `frontier_timeout.sql`.
+/// How long a scan may run before its next rows come; the server's own bound of `frontier_settings.sql`.
 const LONGEST_SCAN: Duration = Duration::from_secs(600);
 
 /// A row and the open range it was found in.
@@ -262,7 +262,7 @@ impl Store {
         let snapshot = Snapshot::from_row(&row)?;
         let relation = relation_read(&transaction, patience, source).await?;
         // A sequential scan of a large table may take longer than a poll is allowed to; waiting for the table's lock may not.
-        answered(patience, transaction.batch_execute(include_str!("sql/frontier_timeout.sql"))).await?;
+        answered(patience, transaction.batch_execute(include_str!("sql/frontier_settings.sql"))).await?;
         let full = match &known {
             Some(frontier) => frontier.distrust(&snapshot, Some(relation)),
             None => Some(Distrust::First),

@@ -1,1 +1,0 @@
-set local statement_timeout = '10min'
