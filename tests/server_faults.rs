@@ -370,7 +370,7 @@ async fn a_changelog_that_somebody_has_locked_does_not_hold_up_births() {
     let other = connect(&registry.url).await;
     // As an index that is being built does: it may be read, not written.
     other.batch_execute("begin; lock table registry_changelog in share mode").await.expect("a lock");
-    // Contents in an address: a letter at once.
+    // A blank reference violates the contract: a letter at once.
     registry.sql("insert into birth_registry (entity_code, collection_name) values (' ', ' ')").await;
     let letters = "select count(*) from iu_route_dead_letter where resolved_at is null";
     until("the letter", async || registry.number(letters).await == 1).await;
