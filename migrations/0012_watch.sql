@@ -13,7 +13,7 @@ select t.domain, t.type, 'alert', false
                    'slot_budget_exceeded', 'slot_lost', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
                    'source_not_conserved', 'source_not_append_only', 'audit_row_refused', 'handoff_dlq_overflow',
                    'queue.nvsz_violation', 'config_invalid', 'stream_unknown_relation', 'stream_column_mismatch',
-                   'stream_malformed_row']) as kind
+                   'stream_malformed_row', 'row_replaced']) as kind
         union all values ('system', 'queue_worker_silent')) as t (domain, type)
  where not exists (select from public.event_type_registry r where r.event_domain = t.domain and r.event_type = t.type);
 

@@ -221,7 +221,9 @@ async fn an_operator_neither_resigns_nor_writes_under_the_daemons_lease() {
         format!("select gov_handoff.gov_lease_resign({lease})"),
         format!("select gov_handoff.gov_handoff_apply({lease}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0')"),
         format!("select gov_handoff.gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0')"),
-        format!("select gov_handoff.gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"),
+        format!(
+            "select gov_handoff.gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"
+        ),
         format!("select gov_handoff.gov_dead_letter_failed({lease}, gen_random_uuid(), 'x', 'x')"),
     ] {
         refused(&operator, &statement).await;

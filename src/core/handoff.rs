@@ -114,8 +114,9 @@ impl Source {
         }
         // Findings and letters are keyed by the name and what follows it.
         if definition.name.chars().any(|c| c == ':' || c.is_control()) {
-            return Err(columns
-                .invalid("name", "a source's name holds no colon and no control character".to_owned()));
+            return Err(
+                columns.invalid("name", "a source's name holds no colon and no control character".to_owned())
+            );
         }
         if definition.batch_size == 0 || definition.batch_size > 50_000 {
             return Err(columns

@@ -25,10 +25,12 @@ pub enum Reason {
     NotYetRead,
     /// It was handed off once, and its recorded signal was removed: only an audit finds that.
     Vanished,
+    /// Another row took a key that was handed off before.
+    Replaced,
 }
 
 impl Reason {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Backlog,
         Self::LateCommit,
         Self::MissedByStream,
@@ -37,6 +39,7 @@ impl Reason {
         Self::GapAfterSlotLoss,
         Self::NotYetRead,
         Self::Vanished,
+        Self::Replaced,
     ];
 
     /// As certificates and metrics name it.
@@ -51,6 +54,7 @@ impl Reason {
             Self::GapAfterSlotLoss => "gap_after_slot_loss",
             Self::NotYetRead => "not_yet_read",
             Self::Vanished => "vanished",
+            Self::Replaced => "replaced",
         }
     }
 }

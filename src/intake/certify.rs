@@ -91,7 +91,11 @@ impl Proof {
         let Some(MappedRow { source, .. }) = rows.first() else { return Ok(reasons) };
         let watermark = store.watermark_at(&shared.config.worker, source.name()).await?;
         for row in rows {
-            let reason = explain(&self.circumstances(shared, row, watermark, passed));
+            let reason = if row.replaced {
+                Reason::Replaced
+            } else {
+                explain(&self.circumstances(shared, row, watermark, passed))
+            };
             *reasons.entry(reason).or_default() += 1;
         }
         if let Some(missed) = reasons.get(&Reason::MissedByStream) {
@@ -181,9 +185,10 @@ impl Pass<'_> {
                 return Ok(total); // The frontier stays where it is; the pass is repeated by whoever comes next.
             }
             let seen = rows.len();
-            let mut missing = delivery
-                .missing(rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect())
-                .await?;
+            let mut rows: Vec<_> = rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect();
+            delivery.notice_replaced(&mut rows).await?;
+            let mut missing = delivery.missing(rows).await?;
+            let replaced = missing.rows.iter().filter(|row| row.replaced).count();
             digest.merge(missing.digest);
             if passed && !missing.rows.is_empty() {
                 passed = look_again(shared, &delivery, &mut missing).await?;
@@ -197,6 +202,7 @@ impl Pass<'_> {
             };
             let mut outcome = delivery.deliver(missing.rows, Advance::Nothing).await?;
             proof.repaired(reasons);
+            delivery.say_replaced(source, replaced).await?;
             outcome.seen = seen;
             total += outcome;
         }

@@ -9,8 +9,10 @@ use crate::error::{Error, Result};
 use crate::intake::failpoint;
 use crate::store::Store;
 use crate::store::apply::{Advance, CursorStep};
+use crate::store::findings::Finding;
 use crate::store::lease::Lease;
 use crate::store::proof::Expected;
+use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -50,6 +52,8 @@ pub struct MappedRow {
     /// Some of its signals are recorded. A row is handed off whole, so what is missing came to be due afterwards: by another rule, or
     /// because the row was changed.
     pub partly: bool,
+    /// Its key was another row's, which was handed off: it has identities of its own.
+    pub replaced: bool,
 }
 
 impl MappedRow {
@@ -59,7 +63,40 @@ impl MappedRow {
             watermark: source.watermark(row),
             mapped: source.map(row),
             partly: false,
+            replaced: false,
             source,
+        }
+    }
+
+    /// The signals that it should have, each with the number that retention remembers it by. A row that cannot be handed off has
+    /// none: only its letter accounts for it, under an identity that no signal has.
+    pub fn expected(&self) -> Vec<(Uuid, Option<i64>)> {
+        match &self.mapped {
+            Mapped::Handoffs(handoffs) => handoffs.iter().map(|h| (h.id, h.number)).collect(),
+            Mapped::Excluded => vec![],
+            Mapped::Refused(refusal) => vec![(refusal.subject, None)],
+        }
+    }
+
+    /// Whether its signals count for a digest.
+    pub fn is_handed_off(&self) -> bool {
+        matches!(self.mapped, Mapped::Handoffs(_))
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn handoffs(&self) -> &[Handoff] {
+        if let Mapped::Handoffs(handoffs) = &self.mapped { handoffs } else { &[] }
+    }
+
+    /// Gives those of its signals that are recorded for another row an identity of their own.
+    fn replace(&mut self, taken: &HashSet<Uuid>) {
+        let Mapped::Handoffs(handoffs) = &mut self.mapped else { return };
+        for handoff in handoffs.iter_mut().filter(|h| taken.contains(&h.id)) {
+            handoff.replace(&self.source.identity);
+            self.replaced = true;
         }
     }
 
@@ -132,13 +169,42 @@ impl Delivery<'_> {
                 // Every row is recorded, staged or set aside by now, so the reader may move past all of them. A poison row
                 // holds back neither the slot nor the watermark.
                 let nothing = Batch::default();
-                self.store
-                    .apply(self.lease, self.captured_by, &nothing, &steps, advance, &versions)
-                    .await?;
+                self.store.apply(self.lease, self.captured_by, &nothing, &steps, advance, &versions).await?;
             }
             applied => outcome += applied?,
         }
         Ok(outcome)
+    }
+
+    /// Notices rows of one source whose key was another row's (`truncate … restart identity`, deleted and inserted again): what
+    /// is recorded under the key is about something else. They are handed off under identities of their own. Asked by whatever
+    /// proves completeness; the fast paths take such a row for recorded until then.
+    pub async fn notice_replaced(&self, rows: &mut [MappedRow]) -> Result<()> {
+        let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
+        let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
+        let taken: HashSet<Uuid> = self.store.replaced(&source, &handoffs).await?.into_iter().collect();
+        if !taken.is_empty() {
+            rows.iter_mut().for_each(|row| row.replace(&taken));
+        }
+        Ok(())
+    }
+
+    /// Tells the operator of rows that took the key of others and are handed off now.
+    pub async fn say_replaced(&self, source: &Source, rows: usize) -> Result<()> {
+        if rows == 0 {
+            return Ok(());
+        }
+        tracing::warn!(
+            source = source.name(),
+            rows,
+            "rows took the keys of others; handed off by themselves"
+        );
+        let detail = json!({
+            "source": source.name(), "rows": rows,
+            "meaning": "keys that were handed off belong to other rows now; the new rows are handed off under identities of their own",
+        });
+        let key = format!("row_replaced:{}", source.name());
+        self.store.raise(&Finding { kind: "row_replaced", key, severity: "high", detail }).await
     }
 
     /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
@@ -148,16 +214,11 @@ impl Delivery<'_> {
         let mut ids = Vec::with_capacity(rows.len());
         let mut of_row = Vec::with_capacity(rows.len());
         for row in &rows {
-            let own: Vec<Uuid> = match &row.mapped {
-                Mapped::Handoffs(handoffs) => {
-                    handoffs.iter().for_each(|h| digest.add(h.id));
-                    handoffs.iter().map(|h| h.id).collect()
-                }
-                Mapped::Excluded => vec![],
-                // No signal has this identity, so only its letter accounts for it: a row is set aside once.
-                Mapped::Refused(refusal) => vec![refusal.subject],
-            };
-            ids.extend_from_slice(&own);
+            let own = row.expected();
+            if row.is_handed_off() {
+                own.iter().for_each(|(id, _)| digest.add(*id));
+            }
+            ids.extend(own.iter().map(|(id, _)| *id));
             of_row.push(own);
         }
         let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
@@ -165,7 +226,7 @@ impl Delivery<'_> {
             unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
         }
         let seen = rows.len();
-        let lacking = |ids: &Vec<Uuid>| ids.iter().any(|id| unrecorded.contains(id));
+        let lacking = |own: &[(Uuid, Option<i64>)]| own.iter().any(|(id, _)| unrecorded.contains(id));
         let rows: Vec<_> = rows
             .into_iter()
             .zip(&of_row)
@@ -180,13 +241,13 @@ impl Delivery<'_> {
     async fn unaccounted(
         &self,
         rows: &[MappedRow],
-        of_row: &[Vec<Uuid>],
+        of_row: &[Vec<(Uuid, Option<i64>)>],
         unrecorded: &HashSet<Uuid>,
     ) -> Result<HashSet<Uuid>> {
         let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
         for (row, ids) in rows.iter().zip(of_row) {
-            for id in ids.iter().filter(|id| unrecorded.contains(*id)) {
-                let expected = Expected::new(&row.source, &row.key, *id);
+            for (id, number) in ids.iter().filter(|(id, _)| unrecorded.contains(id)) {
+                let expected = Expected::numbered(&row.source, &row.key, *id, *number);
                 by_source.entry(row.source.name()).or_default().push(expected);
             }
         }
@@ -208,10 +269,10 @@ impl Delivery<'_> {
 
     async fn apply(&self, items: &[Item], advance: Advance<'_>, versions: &[Uuid]) -> Result<Outcome> {
         let batch = coalesce(items.iter().flat_map(|item| &item.handoffs).collect());
-        let applied =
-            self.store
-                .apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance, versions)
-                .await?;
+        let applied = self
+            .store
+            .apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance, versions)
+            .await?;
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
     }
 
@@ -232,9 +293,7 @@ impl Delivery<'_> {
         let mut steps = cursor_steps(std::slice::from_ref(item));
         steps.iter_mut().for_each(|step| step.seen = 0);
         let versions = versions([&item.source]);
-        self.store
-            .apply(self.lease, self.captured_by, &batch, &steps, Advance::Nothing, &versions)
-            .await?;
+        self.store.apply(self.lease, self.captured_by, &batch, &steps, Advance::Nothing, &versions).await?;
         Ok(())
     }
 

@@ -49,7 +49,10 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
         match session(shared, ended, &mut proofs).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
-            Err(e) if e.policy() == Policy::StandBy || shared.once => return Err(e),
+            Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            // The gate refused what was mapped by the old definition: nothing has moved, and the rows are read again.
+            Err(e) if e.kind == Kind::Redefined => tracing::info!("a source was redefined, reading it again"),
+            Err(e) if shared.once => return Err(e),
             Err(e) => {
                 tracing::warn!(error = %e, "keyset lane failed, starting over");
                 ended += u32::from(was_ended(&e));

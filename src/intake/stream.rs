@@ -41,6 +41,8 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => continue,
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            // What was mapped by the old definition was neither recorded nor acknowledged, and comes again.
+            Err(e) if e.kind == Kind::Redefined => continue,
             Err(e) => e,
         };
         // Such as a publication that the slot cannot see, however right it looks by now.

@@ -48,6 +48,7 @@ pub struct Recorded {
     pub kind: String,
     /// As it stands there, whoever wrote it.
     pub key: Option<String>,
+    pub object_ref: Option<String>,
     /// Whether it names the source at all; only the last of a stretch may not.
     pub named: bool,
     /// In the outbox and waiting as well.
@@ -93,6 +94,7 @@ impl Store {
                 id: row.try_get("id")?,
                 kind: row.try_get("kind")?,
                 key: row.try_get("source_key")?,
+                object_ref: row.try_get("object_ref")?,
                 named: row.try_get("named")?,
                 twice: row.try_get("twice")?,
             })

@@ -2,7 +2,7 @@
 
 use crate::core::certificate::Certificate;
 use crate::core::dead_letter::{RETRY_KIND, letter_key};
-use crate::core::handoff::Source;
+use crate::core::handoff::{Handoff, Source};
 use crate::core::time::PgInstant;
 use crate::core::watermark::Key;
 use crate::error::{Context, Result};
@@ -53,6 +53,17 @@ impl Store {
         let staged: Vec<_> = expected.iter().map(|e| e.staged).collect();
         let params: [&(dyn ToSql + Sync); 5] = [&source, &ids, &letters, &numbers, &staged];
         let rows = self.rows(include_str!("sql/unaccounted.sql"), &params).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Those of a source's signals that are recorded for another row than the one they are asked for.
+    pub async fn replaced(&self, source: &Source, handoffs: &[&Handoff]) -> Result<Vec<Uuid>> {
+        let ids: Vec<_> = handoffs.iter().map(|h| h.id).collect();
+        let objects: Vec<_> = handoffs.iter().map(|h| h.object_ref.as_str()).collect();
+        let numbers: Vec<_> = handoffs.iter().map(|h| h.number).collect();
+        let occurred: Vec<_> = handoffs.iter().map(|h| h.occurred_at.map(Instant)).collect();
+        let params: [&(dyn ToSql + Sync); 5] = [&ids, &objects, &numbers, &occurred, &source.version];
+        let rows = self.rows(include_str!("sql/replaced.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

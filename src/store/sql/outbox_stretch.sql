@@ -1,11 +1,11 @@
 -- The next signals of the outbox in the order of their ids, whosever they are, and of these the ones that name the source: by
 -- what they say, or as their subject where they name no other. Not by our identities, which a signal of somebody else's would
 -- not have. The last of the stretch is always there, because the next one begins behind it.
-select w.id, w.kind, w.source_key, w.named, false as twice
-  from (select s.id, s.kind, s.source_key, lead(s.id) over (order by s.id) is null as last,
+select w.id, w.kind, w.source_key, w.object_ref, w.named, false as twice
+  from (select s.id, s.kind, s.source_key, s.object_ref, lead(s.id) over (order by s.id) is null as last,
                coalesce(s.handoff and (s.source = $1 or s.subject = $2 and not exists (
                    select from public.gov_worker_cursor c where c.source_name = s.source and c.metadata ? 'id')), false) as named
-          from (select o.id, o.event_type as kind, o.safe_payload ->> 'source_key' as source_key,
+          from (select o.id, o.event_type as kind, o.safe_payload ->> 'source_key' as source_key, o.safe_payload ->> 'object_ref' as object_ref,
                        o.safe_payload ->> 'source' as source, o.event_subject_table as subject,
                        o.event_domain = 'governance' and o.event_type like 'governance.handoff.%'
                            -- What we say about ourselves is about no row.

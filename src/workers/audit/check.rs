@@ -3,7 +3,7 @@
 use super::progress::Progress;
 use super::{GRACE, millis};
 use crate::core::certificate::Digest;
-use crate::core::handoff::{Mapped, Source};
+use crate::core::handoff::Source;
 use crate::core::repair::Reason;
 use crate::core::row::Row;
 use crate::core::watermark::Key;
@@ -54,30 +54,32 @@ impl Checker<'_> {
     pub async fn look(&self, rows: Vec<(bool, Row)>, known: &[(String, Reason)]) -> Result<Chunk> {
         let (mut expected, mut digest) = (Vec::new(), Digest::default());
         let (mut fresh, mut young) = (HashSet::new(), HashSet::new());
-        for (is_young, row) in &rows {
-            let ids: Vec<Uuid> = match self.source.map(row) {
-                Mapped::Handoffs(handoffs) => {
-                    handoffs.iter().for_each(|h| digest.add(h.id));
-                    handoffs.iter().map(|h| h.id).collect()
-                }
-                Mapped::Excluded => vec![],
-                // No signal has this identity, so only its letter accounts for it.
-                Mapped::Refused(refusal) => vec![refusal.subject],
-            };
+        let mapped = self.mapped(rows.iter().map(|(_, row)| row)).await?;
+        for ((is_young, row), mapped) in rows.iter().zip(&mapped) {
+            let own = mapped.expected();
+            if mapped.is_handed_off() {
+                own.iter().for_each(|(id, _)| digest.add(*id));
+            }
             let key = self.source.key(row);
             if *is_young {
-                fresh.extend(ids.iter().copied());
+                fresh.extend(own.iter().map(|(id, _)| *id));
                 young.insert(key);
             }
-            expected.extend(ids.into_iter().map(|id| Expected::new(self.source, key, id)));
+            let of = |(id, number)| Expected::numbered(self.source, key, id, number);
+            expected.extend(own.into_iter().map(of));
         }
+        let replaced: HashSet<&str> = mapped.iter().filter(|m| m.replaced).map(MappedRow::key).collect();
         let missing = self.settled(&expected, &fresh).await?;
         let keys: HashSet<&str> =
             expected.iter().filter(|e| missing.contains(&e.id)).map(|e| e.key.as_str()).collect();
         let unread = self.never_read(keys.intersection(&young).copied().collect()).await?;
         let mut why: HashMap<String, Reason> = keys
             .iter()
-            .map(|key| (*key, if unread.contains(*key) { Reason::NotYetRead } else { Reason::Vanished }))
+            .map(|key| match *key {
+                key if replaced.contains(key) => (key, Reason::Replaced),
+                key if unread.contains(key) => (key, Reason::NotYetRead),
+                key => (key, Reason::Vanished),
+            })
             .map(|(key, reason)| (key.to_owned(), reason))
             .collect();
         // What was written down before the kill stands: by now the row may well have been certified.
@@ -108,12 +110,23 @@ impl Checker<'_> {
         if chunk.lacking.is_empty() {
             return Ok(());
         }
-        let mapped =
-            |(row, _): &(Row, Reason)| MappedRow::of(Arc::clone(self.source), row).only(&chunk.missing);
-        let rows = chunk.lacking.iter().map(mapped).collect();
-        let delivery = Delivery { store: self.store, lease: self.lease, captured_by: "audit" };
+        let rows = self.mapped(chunk.lacking.iter().map(|(row, _)| row)).await?;
+        let replaced = rows.iter().filter(|row| row.replaced).count();
+        let rows = rows.into_iter().map(|row| row.only(&chunk.missing)).collect();
+        let delivery = self.delivery();
         delivery.deliver(rows, Advance::Nothing).await?;
-        Ok(())
+        delivery.say_replaced(self.source, replaced).await
+    }
+
+    fn delivery(&self) -> Delivery<'_> {
+        Delivery { store: self.store, lease: self.lease, captured_by: "audit" }
+    }
+
+    /// What rows come to, those that took another's key under identities of their own.
+    async fn mapped<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Result<Vec<MappedRow>> {
+        let mut mapped: Vec<_> = rows.map(|row| MappedRow::of(Arc::clone(self.source), row)).collect();
+        self.delivery().notice_replaced(&mut mapped).await?;
+        Ok(mapped)
     }
 
     /// What is missing, after the intake was given time to bring what was on its way. What is older than the last
@@ -146,7 +159,13 @@ impl Checker<'_> {
         let keys: BTreeSet<&String> = named.iter().filter_map(|(_, key)| key.as_ref()).collect();
         let keys: Vec<String> = keys.into_iter().cloned().collect();
         let absent: HashSet<String> = self.store.absent_keys(self.source, &keys).await?.into_iter().collect();
-        let own = |key: &str, signal: &Recorded| self.source.identity.signal(key, &signal.kind);
+        // That of a row which took another's key is its own as well.
+        let own = |key: &str, signal: &Recorded| {
+            let identity = &self.source.identity;
+            let object = signal.object_ref.as_deref().unwrap_or_default();
+            let replacement = identity.signal_of_replacement(key, &signal.kind, object);
+            if replacement == signal.id { replacement } else { identity.signal(key, &signal.kind) }
+        };
         let stray = |(signal, key): &(&Recorded, Option<String>)| {
             let key = key.as_ref().filter(|key| !absent.contains(*key))?;
             let own = own(key, signal);
