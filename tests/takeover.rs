@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Daemon, connect, done, migrated, number, text, until};
 
-const QUICK: [(&str, &str); 2] = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_INTERVAL", "100ms")];
+const QUICK: [(&str, &str); 2] = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_POLL_INTERVAL", "100ms")];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_advisory_lock_of_anybody_stops_no_claim() {
@@ -60,9 +60,11 @@ async fn a_session_of_another_role_does_not_speak_for_the_holder() {
 async fn a_takeover_ends_the_sessions_of_its_predecessor() {
     let db = migrated().await;
     let stopped = Daemon::running(&db, "stream", &QUICK).await;
-    let owner = "select right(lease_owner, 12) from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let owner =
+        "select right(lease_owner, 12) from queue_heartbeat where executor_name = 'gov_handoff_intake'";
     let tag = text(&db.client, owner).await;
-    let theirs = format!("select count(*) from pg_stat_activity where application_name like 'gov-handoff % {tag}'");
+    let theirs =
+        format!("select count(*) from pg_stat_activity where application_name like 'gov-handoff % {tag}'");
     assert!(number(&db.client, &theirs).await > 2);
     let kill = |signal: &str| {
         let kill = Command::new("sh").args(["-c", &format!("kill -{signal} {}", stopped.pid())]).status();
@@ -72,7 +74,10 @@ async fn a_takeover_ends_the_sessions_of_its_predecessor() {
     let successor = Daemon::running(&db, "poll", &QUICK).await;
     until(&db.client, &format!("select ({theirs}) = 0")).await;
     assert!(successor.log().contains("ended its sessions"), "{}", successor.log());
-    let ours = format!("select count(*) from pg_stat_activity where application_name like 'gov-handoff keeper %' and datname = '{}'", db.name);
+    let ours = format!(
+        "select count(*) from pg_stat_activity where application_name like 'gov-handoff keeper %' and datname = '{}'",
+        db.name
+    );
     assert!(number(&db.client, &ours).await > 0, "its own are left");
     // Once it goes on, it stands by.
     kill("CONT");
@@ -100,7 +105,8 @@ async fn two_replays_with_the_same_pid_cannot_both_hold_the_lease() {
     );
     assert_eq!(text(&db.client, &claim).await, "true");
     shell.stdin.take().expect("stdin").write_all(b"go\n").expect("go");
-    let ended = tokio::task::spawn_blocking(move || shell.wait_with_output()).await.expect("waits").expect("ends");
+    let ended =
+        tokio::task::spawn_blocking(move || shell.wait_with_output()).await.expect("waits").expect("ends");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(!ended.status.success() && said.contains("another replay is running"), "{said}");
     db.sql("update queue_heartbeat set lease_owner = null").await;

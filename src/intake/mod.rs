@@ -179,7 +179,8 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
         }
     }
     while !*shutdown.borrow() {
-        let Some((lease, session)) = standby::seek(&config, once, instance::owner(), &mut shutdown).await? else {
+        let Some((lease, session)) = standby::seek(&config, once, instance::owner(), &mut shutdown).await?
+        else {
             break;
         };
         tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
