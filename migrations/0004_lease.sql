@@ -15,21 +15,24 @@ $$;
 -- grows with every change of hands, and when an expired lease is claimed again by whoever had it: an instance that slept past
 -- its lease cannot pass for its successor, even where that is itself, and what it had in flight is fenced off.
 --
--- Whoever claims keeps the claiming session open, and with it a lock that says so. A process that is killed loses its
--- sessions at once: a successor need not wait for the lease to expire. One that only lost its connection may be overtaken
--- too, and the fence then turns it away like any other former holder.
+-- The lease names the claiming session and its role. The holder counts as alive while that session is connected, or another
+-- one of that role whose application_name ends in the last twelve characters of the owner's name. A process that is killed
+-- loses its sessions at once: a successor need not wait for the lease to expire. No lock says so, because anybody may take an
+-- advisory lock; and a session of another role says nothing, whatever it calls itself.
+--
+-- `former` is the owner that the lease was taken from, if it was: the successor ends what is left of its sessions.
 create function gov_handoff.gov_lease_claim(p_worker text, p_owner text, p_ttl interval)
-returns table (held boolean, term bigint, owner text, age_ms bigint) language plpgsql security definer
+returns table (held boolean, term bigint, owner text, age_ms bigint, former text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- Before the claim: nobody may find us the holder and our lock free.
-    perform pg_advisory_lock_shared(6748002, hashtext(p_owner));
     insert into public.queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, metadata)
     values (p_worker, 'external_worker', clock_timestamp(), 0, '{"term": 0}')
     on conflict (executor_name) do nothing;
 
     perform gov_handoff.gov_clock_mend(p_worker);
+    -- A transaction sees the sessions as they were when it first asked.
+    perform pg_stat_clear_snapshot();
     update public.queue_heartbeat h
        set lease_owner = p_owner, last_tick_at = clock_timestamp(), last_tick_status = 'ok', updated_at = clock_timestamp(),
            metadata = h.metadata || jsonb_build_object(
@@ -38,16 +41,24 @@ begin
                        + case when h.lease_owner = p_owner
                                    and h.last_tick_at > clock_timestamp()
                                          - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl)
-                              then 0 else 1 end)
+                              then 0 else 1 end,
+               'session_pid', pg_backend_pid(),
+               'session_role', (select s.usesysid::bigint from pg_stat_get_activity(pg_backend_pid()) s),
+               'former', case when h.lease_owner <> p_owner then h.lease_owner end)
      where h.executor_name = p_worker
        and (h.lease_owner is null or h.lease_owner = p_owner
             or h.last_tick_at <= clock_timestamp()
                  - coalesce((h.metadata ->> 'ttl_ms')::bigint * interval '1 millisecond', p_ttl)
-            or pg_try_advisory_xact_lock(6748002, hashtext(h.lease_owner)));
+            or not exists (
+                select from pg_stat_activity a
+                 where a.datname = current_database() and a.usesysid = (h.metadata ->> 'session_role')::oid
+                   and (a.pid = (h.metadata ->> 'session_pid')::int
+                        or right(a.application_name, 13) = ' ' || right(h.lease_owner, 12))));
 
     return query
         select h.lease_owner = p_owner, coalesce((h.metadata ->> 'term')::bigint, 0), h.lease_owner,
-               (extract(epoch from clock_timestamp() - h.last_tick_at) * 1000)::bigint
+               (extract(epoch from clock_timestamp() - h.last_tick_at) * 1000)::bigint,
+               case when h.lease_owner = p_owner then h.metadata ->> 'former' end
           from public.queue_heartbeat h where h.executor_name = p_worker;
 end
 $$;
@@ -61,7 +72,7 @@ as $$
 begin
     update public.queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, updated_at = clock_timestamp(),
-           metadata = metadata || (p_report - 'term' - 'ttl_ms')
+           metadata = metadata || (p_report - array['term', 'ttl_ms', 'session_pid', 'session_role', 'former'])
      where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
        and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     return found;

@@ -9,7 +9,7 @@
 //!
 //! Values move right; only an acknowledged position moves left. [`core`] is pure; [`store`] owns every statement of SQL;
 //! [`source`] delivers rows; [`intake`] is the daemon; [`workers`] audit; [`observe`] tells onlookers how they fare;
-//! [`cli`] turns arguments into calls. [`embedded`] is a private
+//! [`cli`] turns arguments into calls. [`instance`] is this process among its like. [`embedded`] is a private
 //! PostgreSQL for the demo and the tests.
 
 pub mod cli;
@@ -17,6 +17,7 @@ pub mod config;
 pub mod core;
 pub mod embedded;
 pub mod error;
+pub mod instance;
 pub mod intake;
 pub mod observe;
 pub mod source;

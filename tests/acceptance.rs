@@ -130,7 +130,7 @@ async fn lease_safety() {
     assert_eq!(registry.number(who).await, 1, "one processes");
     assert_eq!(registry.number("select max(term) from verify.fences").await, 1, "and is left to it");
     let asks = "select count(*) from pg_stat_activity where datname = current_database()
-                   and application_name = 'gov-handoff writer'";
+                   and application_name like 'gov-handoff writer %'";
     assert_eq!(
         registry.number(asks).await,
         1,

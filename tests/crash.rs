@@ -56,7 +56,7 @@ async fn dies_at(registry: &Registry, mode: &str, failpoint: &str) {
         // Its first keyset passes are over, so that what is written now can only come by the stream.
         registry.until_streaming().await;
         let resting = "select count(*) from pg_stat_activity where datname = current_database() and state = 'idle'
-                          and application_name = 'gov-handoff reader' and state_change < clock_timestamp() - interval '300 ms'";
+                          and application_name like 'gov-handoff reader %' and state_change < clock_timestamp() - interval '300 ms'";
         until("the keyset lane rests", async || registry.number(resting).await == 1).await;
     }
     let mut round = 0;

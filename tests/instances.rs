@@ -420,7 +420,7 @@ async fn a_lone_instance_stopped_past_its_lease_commits_nothing_of_its_old_term_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_hears_nothing_ends_at_once_when_told_to() {
     let mut company = Company::of(2, "poll", "15s").await;
-    let asks = "select count(*) from pg_stat_activity where application_name = 'gov-handoff keeper'
+    let asks = "select count(*) from pg_stat_activity where application_name like 'gov-handoff keeper %'
                    and datname = current_database()";
     until("the standby asks", async || company.registry.number(asks).await > 1).await;
     let standby = &mut company.instances[1];

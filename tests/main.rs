@@ -128,3 +128,6 @@ mod soak;
 
 // TLS: a server is verified where that is asked for, by name and by address, for queries and for the stream.
 mod tls;
+
+// Attacks on the lease: locks of strangers, names that come again, a holder that is stopped.
+mod takeover;

@@ -45,7 +45,7 @@ impl Server {
     async fn with_standby(mut self) -> Self {
         let url = self.registry.url.replacen("postgres@", "worker@", 1);
         self.standby = Some(Process::daemon(&url, "auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms")]));
-        let asks = "select count(*) from pg_stat_activity where application_name = 'gov-handoff keeper'";
+        let asks = "select count(*) from pg_stat_activity where application_name like 'gov-handoff keeper %'";
         until("the standby asks", async || self.registry.number(asks).await > 1).await;
         self
     }
@@ -193,7 +193,7 @@ async fn a_clock_that_is_stepped_neither_stops_nor_doubles_anything() {
     }
     let term = "select (metadata ->> 'term')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
     let mut standby = Process::daemon(&url, "auto", &[]);
-    let waits = "select count(*) from pg_stat_activity where application_name = 'gov-handoff keeper'";
+    let waits = "select count(*) from pg_stat_activity where application_name like 'gov-handoff keeper %'";
     until("the standby asks", async || registry.number(waits).await > 1).await;
     for (by, which) in [("1 hour", true), ("-1 hour", false)] {
         let hung = if which { &server.daemon } else { &standby };

@@ -45,7 +45,7 @@ async fn a_server_named_by_its_address_is_verified_by_queries_and_stream() {
     daemon.captures(&plain, "stream").await;
     let encrypted = "select bool_and(s.ssl)::text from pg_stat_ssl s join pg_stat_activity a using (pid)
                       where a.application_name like 'gov-handoff%' having count(*) > 1
-                        and bool_or(a.application_name = 'gov-handoff stream')";
+                        and bool_or(a.application_name like 'gov-handoff stream %')";
     assert_eq!(text(&client, encrypted).await, "true");
     assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
 

@@ -129,10 +129,10 @@ async fn a_standby_watches_and_a_lease_that_is_wanted_by_two_is_said() {
     let db = migrated().await;
     sql(
         &db,
-        // The rival is alive: its session holds the lock that says so.
-        "select pg_advisory_lock_shared(6748002, hashtext('rival')); \
-         insert into queue_heartbeat (executor_name, executor_kind, lease_owner, metadata) \
-             values ('gov_handoff_intake', 'external_worker', 'rival', '{\"term\": 7, \"ttl_ms\": 3600000}'); \
+        // The rival is alive: the session that claimed for it is connected.
+        "insert into queue_heartbeat (executor_name, executor_kind, lease_owner, metadata) \
+             select 'gov_handoff_intake', 'external_worker', 'rival', jsonb_build_object('term', 7, 'ttl_ms', 3600000, \
+                 'session_pid', pid, 'session_role', usesysid::bigint) from pg_stat_get_activity(pg_backend_pid()); \
          insert into queue_heartbeat (executor_name, executor_kind, last_tick_at) \
              values ('iu_outbound_default', 'PG_worker', clock_timestamp() - interval '1 hour'); \
          insert into dot_config (key, value) values ('governance.watch.cadence.iu_outbound_default', '1 minute')",

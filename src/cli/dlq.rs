@@ -7,6 +7,7 @@ use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::core::watermark::Key;
 use crate::error::{Error, Kind, Result};
+use crate::instance;
 use crate::intake::{Decision, Delivery, Outlook, outlook};
 use crate::store::dead_letter::{Letter, Selection};
 use crate::store::lease::{Claim, Kept, Lease};
@@ -251,9 +252,8 @@ async fn rows(store: &Store, source: &Source, letters: &[&Letter]) -> Result<Has
 }
 
 async fn claim(store: &Store) -> Result<Lease> {
-    let owner = format!("dlq-{}-{}", std::process::id(), Uuid::new_v4().simple());
-    match store.claim_letters(&owner, TTL).await? {
-        Claim::Held(lease) => Ok(lease),
+    match store.claim_letters(instance::owner(), TTL).await? {
+        Claim::Held { lease, .. } => Ok(lease),
         Claim::Taken(view) => Err(Error::new(
             Kind::Refused,
             format!("another replay is running ({}); wait for it to end", view.owner.unwrap_or_default()),

@@ -4,6 +4,7 @@ use crate::cli::{known, output, time};
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
+use crate::instance;
 use crate::intake::{Delivery, MappedRow, Outcome};
 use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Kept, Lease};
@@ -48,9 +49,8 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
         from: Some(bound(&source, &command.from)?),
         to: command.to.as_deref().map(|t| bound(&source, t)).transpose()?,
     };
-    let owner = format!("replay-{}", std::process::id());
-    let lease = match store.claim_lease(WORKER, &owner, TTL).await? {
-        Claim::Held(lease) => lease,
+    let lease = match store.claim_lease(WORKER, instance::owner(), TTL).await? {
+        Claim::Held { lease, .. } => lease,
         Claim::Taken(view) => {
             let by = view.owner.unwrap_or_default();
             return Err(Error::new(

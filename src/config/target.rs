@@ -7,23 +7,18 @@
 //! not tried. The file's `replication_url` follows `PGHOST`, `PGPORT`, `PGDATABASE` and TLS, so that we do not stream from one
 //! server and write to another, and keeps its user and password, for which it is there.
 
+mod parse;
+mod tls;
+
 use crate::error::{Error, Result};
+use parse::Asked;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio_postgres::config::{Host, SslMode};
-
-/// How much of TLS is asked for, as libpq names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tls {
-    Disable,
-    Prefer,
-    /// Encrypted, the certificate not checked.
-    Require,
-    /// The chain and the name; also for `verify-ca`, and for `require` with a root certificate.
-    VerifyFull,
-}
+pub use tls::Tls;
+use tls::Wish;
+use tokio_postgres::config::{ChannelBinding, Host, SslMode};
 
 #[derive(Clone)]
 pub struct Target {
@@ -39,28 +34,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// What was sent and not acknowledged by the peer's machine for this long ends the connection.
 const UNHEARD: Duration = Duration::from_secs(15);
 
-/// Options that libpq knows and the driver does not.
-const LIBPQ_ONLY: [&str; 18] = [
-    "client_encoding",
-    "fallback_application_name",
-    "gssdelegation",
-    "gssencmode",
-    "gsslib",
-    "krbsrvname",
-    "passfile",
-    "replication",
-    "require_auth",
-    "requirepeer",
-    "service",
-    "sslcert",
-    "sslcompression",
-    "sslcrl",
-    "sslkey",
-    "sslpassword",
-    "sslsni",
-    "ssl_min_protocol_version",
-];
-
 /// Where a URL stands, and so what the `PG*` variables do to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
@@ -75,16 +48,9 @@ pub enum Given {
 impl Target {
     pub fn parse(url: Option<&str>, given: Given, env: &HashMap<String, String>) -> Result<Self> {
         let var = |name: &str| env.get(name).filter(|v| !v.is_empty());
-        let (url, mut mode, mut root) = match url {
-            Some(url) => split_tls(url),
-            None => (String::new(), None, None),
-        };
-        refuse_split_password(&url)?;
-        let mut pg: tokio_postgres::Config = url.parse().map_err(|e| unreadable(&url, &e))?;
+        let Asked { mut pg, tls: asked } = parse::parse(url.unwrap_or_default())?;
         if given != Given::Above {
             pg = below(&pg, given, var);
-            mode = var("PGSSLMODE").cloned().or(mode);
-            root = var("PGSSLROOTCERT").cloned().or(root);
         }
         if pg.get_hosts().is_empty() {
             pg.host(var("PGHOST").map_or("127.0.0.1", String::as_str));
@@ -113,20 +79,12 @@ impl Target {
                 var("PGDATABASE").cloned().or_else(|| pg.get_user().map(str::to_owned)).unwrap_or_default();
             pg.dbname(&database);
         }
-        mode = mode.or_else(|| var("PGSSLMODE").cloned());
-        root = root.or_else(|| var("PGSSLROOTCERT").cloned());
-        let tls = match mode.as_deref() {
-            None | Some("prefer" | "allow") => Tls::Prefer,
-            Some("disable") => Tls::Disable,
-            // Who names a root means it to be used; libpq verifies the chain then.
-            Some("require") if root.is_some() => Tls::VerifyFull,
-            Some("require") => Tls::Require,
-            Some("verify-full" | "verify-ca") => Tls::VerifyFull,
-            Some(other) => {
-                return Err(Error::config(format!(
-                    "sslmode is `{other}`; it is one of disable, prefer, require, verify-ca, verify-full"
-                )));
-            }
+        let usual = Wish { mode: var("PGSSLMODE").cloned(), root: var("PGSSLROOTCERT").cloned() };
+        let bound = pg.get_channel_binding() == ChannelBinding::Require;
+        let (tls, root) = if given == Given::Above {
+            tls::decide(asked, usual, bound, false)?
+        } else {
+            tls::decide(usual, asked, bound, true)?
         };
         pg.ssl_mode(match tls {
             Tls::Disable => SslMode::Disable,
@@ -242,195 +200,5 @@ fn below<'a>(
     pg
 }
 
-/// Which key the driver could not read, where it can be told from a piece of a password that was not encoded.
-fn unreadable(text: &str, e: &tokio_postgres::Error) -> Error {
-    let cause = std::error::Error::source(e).map(ToString::to_string).unwrap_or_default();
-    let key = cause.strip_prefix("unknown option `").and_then(|rest| rest.strip_suffix('`'));
-    let cause = match key {
-        Some(key) if LIBPQ_ONLY.contains(&key) => {
-            format!("{key} is an option of libpq that is not supported")
-        }
-        Some(key) if is_option_of_url(text) => format!("unknown option {key}"),
-        Some(_) => "an option that is unknown".to_owned(),
-        None if cause.is_empty() => e.to_string(),
-        None => cause,
-    };
-    Error::config(format!(
-        "the database URL cannot be read ({cause}); expected postgres://user:password@host:5432/database, special \
-         characters of the password percent-encoded"
-    ))
-}
-
-/// Whether what follows the question mark can only be options: a password that holds one reaches up to an `@`.
-fn is_option_of_url(text: &str) -> bool {
-    let query = text.split_once("://").and_then(|(_, rest)| rest.split_once('?')).map(|(_, query)| query);
-    query.is_some_and(|query| !query.contains('@') && !query.contains("password="))
-}
-
-/// A URL's user and password end at the first `@`, so one in a password makes the rest of it part of the host or the database,
-/// which are shown. In an option's value it does no harm, but a password may hold a question mark before it, too.
-fn refuse_split_password(url: &str) -> Result<()> {
-    let Some((_, rest)) = url.split_once("://") else { return Ok(()) };
-    let (_, after) = rest.split_once('@').unwrap_or_default();
-    let (place, _) = after.split_once('?').unwrap_or((after, ""));
-    if place.contains('@') {
-        return Err(Error::config(
-            "the database URL has an @ too many, most likely in the password; percent-encode special characters of \
-             the password (@ is %40)",
-        ));
-    }
-    Ok(())
-}
-
-/// Takes `sslmode` and `sslrootcert` out of a URL: the driver knows neither `verify-full` nor a root file.
-fn split_tls(url: &str) -> (String, Option<String>, Option<String>) {
-    let Some((base, query)) = url.split_once('?') else {
-        return split_tls_words(url);
-    };
-    let (mut mode, mut root, mut rest) = (None, None, Vec::new());
-    for pair in query.split('&') {
-        match pair.split_once('=') {
-            Some(("sslmode", v)) => mode = Some(v.to_owned()),
-            Some(("sslrootcert", v)) => root = Some(v.replace("%2F", "/")),
-            _ => rest.push(pair),
-        }
-    }
-    let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-    (url, mode, root)
-}
-
-/// The same for the `key=value` form.
-fn split_tls_words(text: &str) -> (String, Option<String>, Option<String>) {
-    if text.contains("://") || !text.contains("ssl") {
-        return (text.to_owned(), None, None);
-    }
-    let (mut mode, mut root, mut rest) = (None, None, Vec::new());
-    for word in text.split_whitespace() {
-        match word.split_once('=') {
-            Some(("sslmode", v)) => mode = Some(v.to_owned()),
-            Some(("sslrootcert", v)) => root = Some(v.to_owned()),
-            _ => rest.push(word),
-        }
-    }
-    (rest.join(" "), mode, root)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(url: Option<&str>, env: &[(&str, &str)]) -> Result<Target> {
-        given(url, Given::Above, env)
-    }
-
-    fn given(url: Option<&str>, given: Given, env: &[(&str, &str)]) -> Result<Target> {
-        Target::parse(url, given, &env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
-    }
-
-    #[test]
-    fn the_password_is_shown_nowhere() {
-        let t = target(Some("postgres://u:hunter2@h:1/d"), &[]).unwrap();
-        assert!(!format!("{t} {t:?}").contains("hunter2"));
-        assert_eq!(t.password(), "hunter2");
-    }
-
-    #[test]
-    fn a_url_wins_over_the_usual_variables_which_fill_its_gaps() {
-        let env = [("PGHOST", "elsewhere"), ("PGPASSWORD", "p"), ("PGDATABASE", "other")];
-        let t = target(Some("postgres://u@h/d"), &env).unwrap();
-        assert_eq!((t.host().as_str(), t.database(), t.password().as_str()), ("h", "d", "p"));
-        let t = target(None, &[("PGUSER", "u"), ("PGPORT", "7"), ("PGDATABASE", "x")]).unwrap();
-        assert_eq!((t.port(), t.database()), (7, "x"));
-    }
-
-    #[test]
-    fn the_usual_variables_win_over_the_urls_of_the_file_part_by_part() {
-        let url = Some("postgres://u:secret@h:7/d?sslmode=require");
-        let parts = |how, env: &[(&str, &str)]| {
-            let t = given(url, how, env).unwrap();
-            (t.host(), t.port(), t.user().to_owned(), t.password(), t.database().to_owned())
-        };
-        let all = |h: &str, port, u: &str, p: &str, d: &str| (h.into(), port, u.into(), p.into(), d.into());
-        let file = Given::InFile;
-        assert_eq!(parts(file, &[]), all("h", 7, "u", "secret", "d"));
-        assert_eq!(parts(file, &[("PGHOST", "elsewhere")]), all("elsewhere", 7, "u", "secret", "d"));
-        assert_eq!(parts(file, &[("PGPORT", "8"), ("PGDATABASE", "x")]), all("h", 8, "u", "secret", "x"));
-        assert_eq!(parts(file, &[("PGPASSWORD", "other")]), all("h", 7, "u", "other", "d"));
-        assert_eq!(
-            parts(file, &[("PGUSER", "v")]),
-            all("h", 7, "v", "", "d"),
-            "another's password is not tried"
-        );
-        assert_eq!(parts(file, &[("PGUSER", "u")]), all("h", 7, "u", "secret", "d"));
-        assert_eq!(parts(file, &[("PGHOST", "")]), all("h", 7, "u", "secret", "d"), "empty is not given");
-        let env =
-            [("PGHOST", "elsewhere"), ("PGUSER", "v"), ("PGPASSWORD", "other"), ("PGSSLMODE", "disable")];
-        assert_eq!(parts(Given::InFileForRole, &env), all("elsewhere", 7, "u", "secret", "d"));
-        assert_eq!(parts(Given::Above, &env), all("h", 7, "u", "secret", "d"));
-        assert_eq!(given(url, file, &env).unwrap().tls, Tls::Disable);
-        assert_eq!(given(url, Given::Above, &env).unwrap().tls, Tls::Require);
-    }
-
-    #[test]
-    fn tls_words_are_ours() {
-        let t =
-            target(Some("postgres://u@h/d?sslmode=verify-full&sslrootcert=/ca.pem&application_name=x"), &[])
-                .unwrap();
-        assert_eq!((t.tls, t.root_cert), (Tls::VerifyFull, Some(PathBuf::from("/ca.pem"))));
-        assert!(target(Some("postgres://u@h/d?sslmode=sometimes"), &[]).is_err());
-    }
-
-    #[test]
-    fn a_wrong_url_says_what_was_expected_and_keeps_the_secret() {
-        let e = target(Some("postgres//u:hunter2@h/d"), &[]).unwrap_err().to_string();
-        assert!(e.contains("expected postgres://") && !e.contains("hunter2"), "{e}");
-    }
-
-    #[test]
-    fn an_unreadable_url_names_the_key_but_no_piece_of_a_password() {
-        let refused = |url: &str| target(Some(url), &[]).unwrap_err().to_string();
-        for (url, named) in [
-            ("postgres://u:hunter2@h/d?sslcert=/c.pem", "sslcert"),
-            ("postgres://u:hunter2@h/d?sllmode=require", "unknown option sllmode"),
-            ("postgres://u:hunter2@h:none/d", "`port`"),
-            ("host=h password=hunter2 service=x", "service"),
-        ] {
-            let e = refused(url);
-            assert!(e.contains(named) && !e.contains("hunter2"), "{url}: {e}");
-        }
-        for url in [
-            "postgres//u:hunter2=b@h/d",
-            "host=h password=a hunter2=b",
-            "postgres://u@h/d?password=a&hunter2=b",
-        ] {
-            let e = refused(url);
-            assert!(e.contains("expected postgres://") && !e.contains("hunter2"), "{url}: {e}");
-        }
-    }
-
-    #[test]
-    fn a_password_that_was_not_encoded_is_not_taken_for_a_host() {
-        for how in [Given::Above, Given::InFile, Given::InFileForRole] {
-            for password in ["hun@ter2", "hun@x/ter2", "hun@x:ter2", "hun?x=y@ter2"] {
-                let url = format!("postgres://u:{password}@127.0.0.1:1/d");
-                let e = given(Some(&url), how, &[]).unwrap_err().to_string();
-                assert!(e.contains("%40") && !e.contains("ter2") && !e.contains("127.0.0.1"), "{e}");
-            }
-        }
-        let t = target(Some("postgres://u:hun%40ter2@127.0.0.1:1/d?application_name=a@b"), &[]).unwrap();
-        assert_eq!((t.password().as_str(), t.host().as_str()), ("hun@ter2", "127.0.0.1"));
-    }
-
-    #[test]
-    fn a_root_certificate_is_there_to_be_used() {
-        let tls = |query: &str, env: &[(&str, &str)]| {
-            target(Some(&format!("postgres://u@h/d?{query}")), env).unwrap().tls
-        };
-        assert_eq!(tls("sslmode=require", &[]), Tls::Require);
-        assert_eq!(tls("sslmode=require&sslrootcert=/ca.pem", &[]), Tls::VerifyFull);
-        assert_eq!(tls("sslmode=require", &[("PGSSLROOTCERT", "/ca.pem")]), Tls::VerifyFull);
-        assert_eq!(tls("sslmode=verify-ca", &[]), Tls::VerifyFull);
-        // Whoever is content without encryption is not helped by a name: an attacker refuses TLS.
-        assert_eq!(tls("sslrootcert=/ca.pem", &[]), Tls::Prefer);
-    }
-}
+mod tests;

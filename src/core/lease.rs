@@ -14,7 +14,7 @@
 //! `intake::standby::seek` stands by, `intake::lead` leads; which of the two runs is the state, and [`decide`] is what standing
 //! by does next.
 //!
-//! A killed holder's lease is free at once, because the lock that its session held is (`gov_lease_claim`); one that hangs or
+//! A killed holder's lease is free at once, because its sessions are gone (`gov_lease_claim`); one that hangs or
 //! cannot be reached keeps it until it expires. A decision is only an intention. The statement that carries it out matches
 //! owner and term again, so an instance that acts on an old view loses the race instead of writing beside the winner. An expired
 //! lease is lost even while nobody wants it: its holder may have been stopped for hours, and what it had in flight when it was
@@ -65,7 +65,7 @@ pub fn claim_patience(ttl: Duration, unanswered: u32) -> Duration {
 }
 
 /// How long the holder waits for an answer to its keeper: to the end of the lease, after which it is anyone's and the answer
-/// says nothing any more. Not less, because with the session goes the lock that tells others that we live.
+/// says nothing any more. Not less, because an open session tells others that we live.
 pub fn keeper_patience(ttl: Duration) -> Duration {
     ttl.max(SOONEST)
 }

@@ -15,6 +15,7 @@ pub mod gap;
 pub mod group;
 pub mod handoff;
 pub mod identity;
+pub mod instance;
 pub mod lag;
 pub mod lease;
 pub mod lsn;

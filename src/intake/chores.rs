@@ -60,8 +60,8 @@ async fn reclaim(shared: &Shared, unanswered: u32) -> Result<Store> {
     let store = open_claimant(&shared.config, unanswered).await?;
     let Lease { worker, owner, term } = &shared.lease;
     match store.claim_lease(worker, owner, shared.config.lease_ttl).await? {
-        Claim::Held(lease) if lease.term == *term => Ok(store),
-        Claim::Held(_) | Claim::Taken(_) => Err(Error::new(Kind::LeaseLost, EXPIRED)),
+        Claim::Held { lease, .. } if lease.term == *term => Ok(store),
+        Claim::Held { .. } | Claim::Taken(_) => Err(Error::new(Kind::LeaseLost, EXPIRED)),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::core::lease::{claim_patience, statement_patience, writer_patience};
 use crate::core::mode::{Intent, Mode};
 use crate::core::pace::{Pace, Reads};
 use crate::error::{Error, Kind, Policy, Result};
+use crate::instance;
 use crate::intake::keyset::Unsettled;
 use crate::intake::reached::Reached;
 use crate::store::lease::Lease;
@@ -177,9 +178,9 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
             store.check_source(&source.definition).await?;
         }
     }
-    let owner = format!("pid-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
     while !*shutdown.borrow() {
-        let Some((lease, session)) = standby::seek(&config, once, &owner, &mut shutdown).await? else {
+        let Some((lease, session)) = standby::seek(&config, once, instance::owner(), &mut shutdown).await?
+        else {
             break;
         };
         tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");

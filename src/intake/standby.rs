@@ -2,12 +2,13 @@
 
 use crate::config::Config;
 use crate::core::lease::{LeaseDecision, claim_patience, decide};
+use crate::core::mode::Intent;
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::pause::Pause;
 use crate::intake::{open, open_claimant};
-use crate::store::Store;
 use crate::store::findings::Finding;
 use crate::store::lease::{Claim, Lease};
+use crate::store::{Store, connect};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -36,7 +37,7 @@ pub async fn seek(
             let store = open_claimant(config, unanswered).await?;
             let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
             match &claim {
-                Claim::Held(_) if conflict => {
+                Claim::Held { .. } if conflict => {
                     store.resolve(&key(config), "the one that waited has the lease").await?;
                 }
                 Claim::Taken(view) if !once => {
@@ -65,7 +66,12 @@ pub async fn seek(
             return Ok(None);
         };
         let wait = match attempt {
-            Ok((Claim::Held(lease), session)) => return Ok(Some((lease, session))),
+            Ok((Claim::Held { lease, former }, session)) => {
+                if let Some(former) = former {
+                    end_stream_of(config, &former).await;
+                }
+                return Ok(Some((lease, session)));
+            }
             // A single run has nothing to stand by for once it is clear that the holder is alive.
             Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
                 let holder = view.owner.unwrap_or_default();
@@ -100,6 +106,23 @@ pub async fn seek(
             }
             () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
         }
+    }
+}
+
+/// A former holder's walsender has another role where replication has; only that role may end it.
+async fn end_stream_of(config: &Config, former: &str) {
+    if config.intent == Intent::Poll || config.replication.user() == config.target.user() {
+        return;
+    }
+    let ended = async {
+        let store = connect::open_within(&config.replication, "gov-handoff replication", FAREWELL).await?;
+        store.end_sessions_of(former).await;
+        Ok::<_, Error>(())
+    };
+    match tokio::time::timeout(FAREWELL, ended).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::debug!(error = %e, "could not look for the former holder's stream"),
+        Err(_) => tracing::debug!("could not look for the former holder's stream in time"),
     }
 }
 

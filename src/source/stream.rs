@@ -4,6 +4,7 @@
 use crate::config::{Target, Tls};
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
+use crate::instance;
 use crate::store::connect::session_at;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -91,7 +92,7 @@ impl Gate {
         .with_buffer_size(BUFFERED_EVENTS)
         .with_options(format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", session_at(major)));
         config.max_message_size = MAX_MESSAGE;
-        config.application_name = Some("gov-handoff stream".to_owned());
+        config.application_name = Some(instance::application("gov-handoff stream"));
         let mut client = ReplicationClient::connect_gated(config).await.map_err(explain)?;
         let Ok(identity) = tokio::time::timeout(ANSWER, client.identify_system()).await else {
             // Dropping it only asks the crate's task to end, which it does not while it waits for the network.

@@ -2,6 +2,7 @@
 
 use crate::config::{Target, Tls};
 use crate::error::{Error, Kind, Result};
+use crate::instance;
 use crate::store::Store;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
@@ -95,7 +96,7 @@ async fn open_with(target: &Target, name: &str, session: &str, opening: Duration
 async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, oneshot::Sender<()>, u32)> {
     let mut config = target.pg().clone();
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
-    config.options(&options).application_name(name);
+    config.options(&options).application_name(instance::application(name));
     let failed = |e: tokio_postgres::Error| explain(e, target);
     let (client, wanted, any_bytes, major) = if target.tls == Tls::Disable || target.host().starts_with('/') {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;

@@ -30,7 +30,11 @@ pub(super) fn parts(lease: Option<&Lease>) -> (Option<&str>, Option<&str>, Optio
 /// What an attempt to take the lease came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    Held(Lease),
+    Held {
+        lease: Lease,
+        /// From whom it was taken over, if it was.
+        former: Option<String>,
+    },
     /// Somebody else has it.
     Taken(LeaseView),
 }
@@ -40,7 +44,26 @@ impl Store {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 3] = [&worker, &owner, &ttl_ms];
         let row = self.one(include_str!("sql/lease_claim.sql"), &params).await.context("lease")?;
-        claimed(&row, worker, owner, ttl)
+        let former: Option<String> = row.try_get("former")?;
+        if let Some(former) = &former {
+            self.end_sessions_of(former).await;
+        }
+        claimed(&row, worker, owner, ttl, former)
+    }
+
+    /// Ends what is left of a former holder's sessions, as far as they are of this session's role. One that was stopped in the
+    /// middle of a transaction would otherwise keep its locks for as long as its machine lives. The fence holds without this,
+    /// so a failure is only said.
+    pub async fn end_sessions_of(&self, former: &str) {
+        let ended = async {
+            let rows = self.rows(include_str!("sql/lease_end_former.sql"), &[&former]).await?;
+            rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<Result<Vec<String>>>()
+        };
+        match ended.await {
+            Ok(ended) if ended.is_empty() => tracing::info!(former, "took the lease over"),
+            Ok(ended) => tracing::warn!(former, ?ended, "took the lease over and ended its sessions"),
+            Err(e) => tracing::warn!(former, error = %e, "could not end the sessions of the former holder"),
+        }
     }
 
     /// The lease of those who replay dead letters, by the gate that an operator may use.
@@ -48,7 +71,7 @@ impl Store {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 2] = [&owner, &ttl_ms];
         let row = self.one(include_str!("sql/dead_letter_lease.sql"), &params).await.context("lease")?;
-        claimed(&row, LETTERS, owner, ttl)
+        claimed(&row, LETTERS, owner, ttl, None)
     }
 
     /// Who holds the lease, by the last word of it: it may have expired since.
@@ -96,7 +119,7 @@ impl Kept {
                     store.claim_lease(&lease.worker, &lease.owner, ttl).await
                 };
                 match claim {
-                    Ok(Claim::Held(held)) if held == lease => {}
+                    Ok(Claim::Held { lease: held, .. }) if held == lease => {}
                     Ok(_) => return,
                     Err(_) => session = None,
                 }
@@ -111,10 +134,11 @@ impl Drop for Kept {
     }
 }
 
-fn claimed(row: &Row, worker: &str, owner: &str, ttl: Duration) -> Result<Claim> {
+fn claimed(row: &Row, worker: &str, owner: &str, ttl: Duration, former: Option<String>) -> Result<Claim> {
     let term = row.try_get("term")?;
     if row.try_get::<_, Option<bool>>("held")?.unwrap_or(false) {
-        return Ok(Claim::Held(Lease { worker: worker.to_owned(), owner: owner.to_owned(), term }));
+        let lease = Lease { worker: worker.to_owned(), owner: owner.to_owned(), term };
+        return Ok(Claim::Held { lease, former });
     }
     let age = Duration::from_millis(row.try_get::<_, i64>("age_ms")?.try_into().unwrap_or(0));
     Ok(Claim::Taken(LeaseView { owner: row.try_get("owner")?, term, age, ttl }))

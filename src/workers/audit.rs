@@ -14,6 +14,7 @@ pub use progress::{Depth, Phase, Progress, Scope, Terms};
 use crate::core::handoff::Source;
 use crate::core::time::parse_timestamptz;
 use crate::error::{Error, Kind, Result};
+use crate::instance;
 use crate::intake::failpoint;
 use crate::store::Store;
 use crate::store::lease::{Claim, Lease};
@@ -35,11 +36,10 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Takes the audit's lease; two audits at once would count each other's repairs. One that was killed is waited for.
 pub async fn claim(store: &Store) -> Result<Lease> {
-    let owner = format!("audit-{}-{}", std::process::id(), Uuid::new_v4().simple());
     let begun = Instant::now();
     loop {
-        match store.claim_lease(WORKER, &owner, TTL).await? {
-            Claim::Held(lease) => return Ok(lease),
+        match store.claim_lease(WORKER, instance::owner(), TTL).await? {
+            Claim::Held { lease, .. } => return Ok(lease),
             // It ticks with every chunk: who is still there after the time of a lease is alive.
             Claim::Taken(view) if begun.elapsed() > TTL + Duration::from_secs(1) => {
                 let holder = view.owner.unwrap_or_default();

@@ -1,0 +1,268 @@
+//! The one parser of connection strings: a URL, or words as libpq takes them, into keys and values. The driver is given words
+//! that we wrote, so that what we read of TLS and what it reads of the rest cannot disagree.
+
+use super::tls::Wish;
+use crate::error::{Error, Result};
+
+/// What a connection string asks for: the driver's part, and TLS, of which the driver knows neither `verify-full` nor a root.
+pub struct Asked {
+    pub pg: tokio_postgres::Config,
+    pub tls: Wish,
+}
+
+/// A key and its value, decoded.
+type Word = (String, String);
+
+/// Options that the driver knows, TLS and hosts aside.
+const KNOWN: [&str; 17] = [
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "hostaddr",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "load_balance_hosts",
+    "options",
+    "password",
+    "port",
+    "sslnegotiation",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
+
+/// Options that libpq knows and the driver does not.
+const LIBPQ_ONLY: [&str; 18] = [
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "krbsrvname",
+    "passfile",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "service",
+    "sslcert",
+    "sslcompression",
+    "sslcrl",
+    "sslkey",
+    "sslpassword",
+    "sslsni",
+    "ssl_min_protocol_version",
+];
+
+/// Options of which a second value, where there is another, would be a contradiction.
+const SAID_ONCE: [&str; 3] = ["sslmode", "sslrootcert", "channel_binding"];
+
+pub fn parse(text: &str) -> Result<Asked> {
+    let words = match ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme)) {
+        Some(rest) => {
+            refuse_split_password(rest)?;
+            url_words(rest)?
+        }
+        None => plain_words(text)?,
+    };
+    said_once(&words)?;
+    let (mut tls, mut hosts, mut rest) = (Wish::default(), Vec::new(), String::new());
+    for (key, value) in words {
+        match key.as_str() {
+            "sslmode" => tls.mode = Some(value),
+            "sslrootcert" => tls.root = Some(value),
+            "host" => hosts.push(value),
+            key if KNOWN.contains(&key) => rest.push_str(&format!("{key}={} ", quoted(&value))),
+            key => return Err(unknown(key, text)),
+        }
+    }
+    let mut pg: tokio_postgres::Config = rest.parse().map_err(|e: tokio_postgres::Error| {
+        let cause = std::error::Error::source(&e).map(ToString::to_string);
+        unreadable(&cause.unwrap_or_else(|| e.to_string()))
+    })?;
+    for host in hosts {
+        pg.host(host);
+    }
+    Ok(Asked { pg, tls })
+}
+
+/// Credentials up to the first `@`, hosts with their ports, the database, and options behind the first `?` of what is left.
+fn url_words(rest: &str) -> Result<Vec<Word>> {
+    let mut words = Vec::new();
+    let place = match rest.split_once('@') {
+        Some((credentials, place)) => {
+            let (user, password) = match credentials.split_once(':') {
+                Some((user, password)) => (user, Some(password)),
+                None => (credentials, None),
+            };
+            words.push(word("user", user)?);
+            if let Some(password) = password {
+                words.push(word("password", password)?);
+            }
+            place
+        }
+        None => rest,
+    };
+    let (place, query) = place.split_once('?').unwrap_or((place, ""));
+    let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
+    if !hosts.is_empty() {
+        for host in hosts.split(',') {
+            let (host, port) = split_port(host)?;
+            words.push(word("host", host)?);
+            words.push(word("port", port.unwrap_or("5432"))?);
+        }
+    }
+    if !database.is_empty() {
+        words.push(word("dbname", database)?);
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').ok_or_else(|| unreadable("an option without a value"))?;
+        let key = decoded(key)?;
+        if key == "host" {
+            for host in value.split(',') {
+                words.push(word("host", host)?);
+            }
+        } else {
+            words.push(word(&key, value)?);
+        }
+    }
+    Ok(words)
+}
+
+/// A host in brackets has colons of its own.
+fn split_port(host: &str) -> Result<(&str, Option<&str>)> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (name, after) = rest.split_once(']').ok_or_else(|| unreadable("a [ without a ]"))?;
+            match after.strip_prefix(':') {
+                None if !after.is_empty() => return Err(unreadable("something between ] and the port")),
+                port => (name, port),
+            }
+        }
+        None => host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port))),
+    };
+    // No host has these. An `@` in an option of a URL without a user makes the options part of the host.
+    if name.contains(['&', '=', '?']) {
+        return Err(unreadable("the host holds an option; percent-encode an @ as %40"));
+    }
+    Ok((name, port))
+}
+
+fn word(key: &str, value: &str) -> Result<Word> {
+    Ok((key.to_owned(), decoded(value)?))
+}
+
+/// Percent-decoded. A percent sign that introduces nothing stands for itself.
+fn decoded(text: &str) -> Result<String> {
+    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while let Some(&byte) = bytes.get(at) {
+        let hex = (byte == b'%').then(|| bytes.get(at + 1..at + 3)).flatten();
+        let hex = hex.filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        let code =
+            hex.and_then(|hex| std::str::from_utf8(hex).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        out.push(code.unwrap_or(byte));
+        at += if code.is_some() { 3 } else { 1 };
+    }
+    if out.contains(&0) {
+        return Err(unreadable("%00 stands for no character"));
+    }
+    String::from_utf8(out).map_err(|_| unreadable("a value is no UTF-8 once it is decoded"))
+}
+
+/// `key = value` as libpq reads it: blanks around the sign, quotes around a value with blanks, a backslash before any character
+/// that is meant as itself.
+fn plain_words(text: &str) -> Result<Vec<Word>> {
+    let (mut words, mut rest) = (Vec::new(), text.trim_start());
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
+        let (key, after) = rest.split_at(end);
+        let Some(after) = after.trim_start().strip_prefix('=') else {
+            return Err(unreadable("a word without ="));
+        };
+        let (value, after) = plain_value(after.trim_start())?;
+        if value.contains('\0') {
+            return Err(unreadable("a zero byte stands for no character"));
+        }
+        if key == "host" {
+            words.extend(value.split(',').map(|host| ("host".to_owned(), host.to_owned())));
+        } else {
+            words.push((key.to_owned(), value));
+        }
+        rest = after.trim_start();
+    }
+    Ok(words)
+}
+
+/// The value at the beginning of `text`, and what follows it.
+fn plain_value(text: &str) -> Result<(String, &str)> {
+    let (quoted, text) = text.strip_prefix('\'').map_or((false, text), |rest| (true, rest));
+    let (mut value, mut chars) = (String::new(), text.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => value.extend(chars.next().map(|(_, c)| c)),
+            '\'' if quoted => return Ok((value, &text[at + 1..])),
+            c if c.is_whitespace() && !quoted => return Ok((value, &text[at..])),
+            c => value.push(c),
+        }
+    }
+    if quoted { Err(unreadable("a quote that is not closed")) } else { Ok((value, "")) }
+}
+
+/// As [`plain_value`] reads it, and the driver too.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+fn said_once(words: &[Word]) -> Result<()> {
+    for once in SAID_ONCE {
+        let mut said = words.iter().filter(|(key, _)| key == once).map(|(_, value)| value);
+        if let Some(first) = said.next()
+            && said.any(|again| again != first)
+        {
+            return Err(Error::config(format!(
+                "the database URL contradicts itself: {once} is given twice, with different values; take one of them out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Names the key where it can be told from a piece of a password that was not encoded.
+fn unknown(key: &str, text: &str) -> Error {
+    if LIBPQ_ONLY.contains(&key) {
+        unreadable(&format!("{key} is an option of libpq that is not supported"))
+    } else if is_option_of_url(text) {
+        unreadable(&format!("unknown option {key}"))
+    } else {
+        unreadable("an option that is unknown")
+    }
+}
+
+fn unreadable(cause: &str) -> Error {
+    Error::config(format!(
+        "the database URL cannot be read ({cause}); expected postgres://user:password@host:5432/database, special \
+         characters of the password percent-encoded"
+    ))
+}
+
+/// Whether what follows the question mark can only be options: a password that holds one reaches up to an `@`.
+fn is_option_of_url(text: &str) -> bool {
+    let query = text.split_once("://").and_then(|(_, rest)| rest.split_once('?')).map(|(_, query)| query);
+    query.is_some_and(|query| !query.contains('@') && !query.contains("password="))
+}
+
+/// A URL's user and password end at the first `@`, so one in a password makes the rest of it part of the host or the database,
+/// which are shown. In an option's value it does no harm, but a password may hold a question mark before it, too.
+fn refuse_split_password(rest: &str) -> Result<()> {
+    let (_, after) = rest.split_once('@').unwrap_or_default();
+    let (place, _) = after.split_once('?').unwrap_or((after, ""));
+    if place.contains('@') {
+        return Err(Error::config(
+            "the database URL has an @ too many, most likely in the password; percent-encode special characters of \
+             the password (@ is %40)",
+        ));
+    }
+    Ok(())
+}
