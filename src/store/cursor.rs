@@ -30,6 +30,7 @@ impl Store {
                 })?;
                 let mut source = Source::compile(definition)?;
                 source.cast_apart = row.try_get::<_, Vec<String>>(2)?.into_iter().collect();
+                source.plain_text = row.try_get::<_, Vec<String>>(3)?.into_iter().collect();
                 Ok(Arc::new(source))
             })
             .collect()
