@@ -111,6 +111,9 @@ mod dlq;
 // Trust: unknown producers are captured, visible and without effect until an operator trusts them.
 mod trust;
 
+// `exclude` has one meaning: stream, poll and certifying pass agree, whatever the type of the column.
+mod one_evaluator;
+
 // Hostile input: every row is handed off or set aside with a reason, through either path.
 mod hostile_input;
 

@@ -91,6 +91,9 @@ pub struct Source {
     /// The columns whose cast to text differs from what their type's output function writes, and so from what the stream
     /// brings. Only the catalogue knows; a source that was not read from the database has none.
     pub cast_apart: BTreeSet<String>,
+    /// The columns whose value is the very text that the rules compare, so that the server may test them for us. Only the
+    /// catalogue knows; a source that was not read from the database has none.
+    pub plain_text: BTreeSet<String>,
     id: usize,
     order: Option<(usize, OrderType, Zone)>,
     address: Vec<Template>,
@@ -157,6 +160,7 @@ impl Source {
             version,
             identity: Identity::new(&definition.name, definition.id.id_type),
             cast_apart: BTreeSet::new(),
+            plain_text: BTreeSet::new(),
             id: columns.position(&definition.id.column, "id")?,
             order,
             address: definition

@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::core::definition::SourceDefinition;
+use crate::core::handoff::Source;
 use crate::core::lease::{claim_patience, keeper_patience};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::guard::{self, SlotGuard};
@@ -174,7 +175,7 @@ impl Rounds {
             self.complaints.tolerate("say that the slot is held", said)?;
             self.complaints.tolerate_others("give the slot up", gave_up)?;
         }
-        let sources: Vec<_> = self.known.iter().flatten().map(|(d, _)| d.name.clone()).collect();
+        let sources: Vec<_> = self.known.iter().flatten().map(|(d, ..)| d.name.clone()).collect();
         let lag = self.lag.look(store, shared, &sources).await;
         self.complaints.tolerate("measure the lag", lag)?;
         let repaced = self.pacer.look(store, shared).await;
@@ -282,13 +283,14 @@ impl Rounds {
     }
 }
 
-/// What the lanes read a source by: its definition, and which columns' types are rendered apart. The latter changes when
-/// somebody alters a column's type.
-type Reading = (SourceDefinition, BTreeSet<String>);
+/// What the lanes read a source by: its definition, which columns' types are rendered apart, and which the server may test.
+/// The latter two change when somebody alters a column's type.
+type Reading = (SourceDefinition, BTreeSet<String>, BTreeSet<String>);
 
 async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<Reading>> {
     let sources = store.sources(&shared.config.worker).await?;
-    Ok(sources.iter().map(|s| (s.definition.clone(), s.cast_apart.clone())).collect())
+    let reading = |s: &Arc<Source>| (s.definition.clone(), s.cast_apart.clone(), s.plain_text.clone());
+    Ok(sources.iter().map(reading).collect())
 }
 
 /// One audit row per interval and source that saw rows.

@@ -140,9 +140,8 @@ impl Store {
         Ok(strategy(source))
     }
 
-    /// Rules compare text, the server's row filter compares values: `true` is a boolean's value and not its text, which is
-    /// `t`. So the values of tests are taken only as the server itself writes them; then both mean the same, and no rule
-    /// waits in vain.
+    /// Rules compare text: `true` is a boolean's value and not its text, which is `t`. So the values of tests are taken only
+    /// as the server itself writes them; then no rule waits in vain.
     async fn check_values(&self, source: &SourceDefinition, columns: &[Column]) -> Result<()> {
         let tests = source.exclude.iter().chain(source.rules.iter().flat_map(|rule| &rule.when));
         for test in tests {

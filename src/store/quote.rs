@@ -36,27 +36,35 @@ pub fn text_columns(source: &Source) -> String {
     source.definition.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
 }
 
-/// The rows that are captured at all, as a condition. NULL counts as in the rules: it fails every test but absence.
+/// A condition that spares us excluded rows. The rules of `core` are the only meaning of `exclude`; this may keep a row that
+/// they exclude, and never leaves out one that they keep. So the server tests only what it cannot read otherwise: columns
+/// that are text, byte by byte, against ASCII, which is the same in every encoding. All other tests are left to the rules.
 #[must_use]
-pub fn captured(source: &SourceDefinition, prefix: &str) -> Option<String> {
-    let parts: Vec<_> = source.exclude.iter().map(|t| format!("not ({})", test(t, prefix))).collect();
+pub fn captured(source: &Source, prefix: &str) -> Option<String> {
+    let tests = source.definition.exclude.iter().filter(|t| source.plain_text.contains(&t.column));
+    let parts: Vec<_> = tests.filter_map(|t| Some(format!("not ({})", test(t, prefix)?))).collect();
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-fn test(test: &ColumnTest, prefix: &str) -> String {
+/// NULL counts as in the rules: it fails every test but absence. `None` if only the rules can tell.
+fn test(test: &ColumnTest, prefix: &str) -> Option<String> {
     let column = format!("{prefix}{}", identifier(&test.column));
+    let mut values = test.equals.iter().chain(test.one_of.iter().flatten()).chain(&test.prefix);
+    if !values.all(|value| value.is_ascii()) {
+        return None;
+    }
+    let equals = |value: &String| format!("coalesce({column} collate \"C\" ={}, false)", literal(value));
     let holds = if let Some(value) = &test.equals {
-        format!("coalesce({column} ={}, false)", literal(value))
+        equals(value)
     } else if let Some(values) = &test.one_of {
-        let any: Vec<_> =
-            values.iter().map(|v| format!("coalesce({column} ={}, false)", literal(v))).collect();
+        let any: Vec<_> = values.iter().map(equals).collect();
         if any.is_empty() { "false".to_owned() } else { format!("({})", any.join(" or ")) }
     } else if let Some(prefix) = &test.prefix {
-        format!("coalesce(starts_with({column},{}), false)", literal(prefix))
+        format!("coalesce(starts_with({column} collate \"C\",{}), false)", literal(prefix))
     } else {
         format!("{column} is {}null", if test.present == Some(false) { "" } else { "not " })
     };
-    if test.not { format!("not {holds}") } else { holds }
+    Some(if test.not { format!("not {holds}") } else { holds })
 }
 
 /// Fills the `{name}` places of a statement, in one pass: what is filled in may itself look like a place.
@@ -100,6 +108,6 @@ mod tests {
     fn null_fails_a_test_and_passes_its_negation() {
         let t =
             ColumnTest { column: "c".into(), equals: Some("x".into()), not: true, ..ColumnTest::default() };
-        assert_eq!(test(&t, ""), "not coalesce(\"c\" = E'x', false)");
+        assert_eq!(test(&t, "").unwrap(), "not coalesce(\"c\" collate \"C\" = E'x', false)");
     }
 }

@@ -3,7 +3,6 @@
 //! The publication comes before the slot, always: a slot decodes with the catalogue of its own time, and one that is older
 //! than the publication cannot use it. Row contents stay behind the column list; our own rows behind the row filter.
 
-use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Context, Error, Kind, Result};
@@ -170,7 +169,7 @@ impl Store {
         }
         let tables: Vec<PublishedTable> = serde_json::from_value(row.try_get("tables")?)?;
         for source in sources {
-            if let Some(problem) = table_problem(&source.definition, &tables) {
+            if let Some(problem) = table_problem(source, &tables) {
                 return Ok(Some(format!("publication {name} {problem}")));
             }
         }
@@ -236,7 +235,9 @@ impl Store {
     }
 }
 
-fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option<String> {
+fn table_problem(source: &Source, tables: &[PublishedTable]) -> Option<String> {
+    let filters = quote::captured(source, "").is_some();
+    let source = &source.definition;
     let Some(table) = tables.iter().find(|t| t.schema == source.schema && t.table == source.table()) else {
         return Some(format!("does not carry {}.{}", source.schema, source.table()));
     };
@@ -249,7 +250,7 @@ fn table_problem(source: &SourceDefinition, tables: &[PublishedTable]) -> Option
     if let Some(missing) = source.columns.iter().find(|c| !table.columns.contains(c)) {
         return Some(format!("does not carry column {missing} of {}", table.table));
     }
-    if table.filtered == source.exclude.is_empty() {
+    if table.filtered != filters {
         return Some(format!(
             "has {} row filter on {}",
             if table.filtered { "a" } else { "no" },
@@ -272,7 +273,7 @@ fn filter_problem(note: Option<&str>, sources: &[Arc<Source>], shown: &str) -> O
 /// A digest of the row filters that the definitions ask for.
 fn filters_asked(sources: &[Arc<Source>]) -> String {
     let filter = |s: &Arc<Source>| {
-        let filter = quote::captured(&s.definition, "")?;
+        let filter = quote::captured(s, "")?;
         Some(format!("{} {filter}\n", quote::table(&s.definition)))
     };
     let mut filters: Vec<_> = sources.iter().filter_map(filter).collect();
@@ -296,7 +297,7 @@ fn slot_sql(name: &str, there: Option<&Slot>, published: bool) -> String {
 /// leave open.
 #[must_use]
 fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
-    let tables: Vec<_> = sources.iter().map(|s| published(&s.definition)).collect();
+    let tables: Vec<_> = sources.iter().map(|s| published(s)).collect();
     let (quoted, tables) = (quote::identifier(name), tables.join(",\n    "));
     let note = quote::fill(
         include_str!("sql/publication_note.sql"),
@@ -310,8 +311,9 @@ fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String 
     }
 }
 
-fn published(source: &SourceDefinition) -> String {
-    let columns: Vec<_> = source.columns.iter().map(|c| quote::identifier(c)).collect();
+fn published(source: &Source) -> String {
     let filter = quote::captured(source, "").map(|f| format!(" where ({f})")).unwrap_or_default();
+    let source = &source.definition;
+    let columns: Vec<_> = source.columns.iter().map(|c| quote::identifier(c)).collect();
     format!("{} ({}){filter}", quote::table(source), columns.join(", "))
 }

@@ -291,7 +291,7 @@ impl Store {
                         ("table", &table),
                         ("first", &quote::literal(first)),
                         ("frontier", &predicate),
-                        ("filter", &quote::captured(definition, "t.").unwrap_or_else(|| "true".to_owned())),
+                        ("filter", &quote::captured(source, "t.").unwrap_or_else(|| "true".to_owned())),
                     ],
                 );
                 Some(answered(patience, transaction.bind(&sql, &[])).await.context(reading())?)
