@@ -382,7 +382,7 @@ async fn whoever_locks_the_lease_and_a_cursor_locks_the_lease_first() {
     let db = migrated().await;
     let gates = [
         "select gov_handoff.gov_dead_letter_put('gov_handoff_intake', 'me', 1, 'birth_registry', gen_random_uuid(), gen_random_uuid(), \
-         'birth_registry:1', 'x', 'x', 1, '{}')",
+         'birth_registry:1', 'x', 'x', 1, '{}', '{}', null)",
         "select gov_handoff.gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'birth_registry', '{}', true)",
     ];
     let owner = connect(&db.url).await;

@@ -129,6 +129,9 @@ mod acceptance;
 // Half a minute at sixty times the usual cadence: memory, sessions, retained log, our books and open findings stay flat.
 mod soak;
 
+// What an ordinary role, a changed definition, retention or a key that comes again could do to us, and no longer can.
+mod adversary;
+
 // TLS: a server is verified where that is asked for, by name and by address, for queries and for the stream.
 mod tls;
 

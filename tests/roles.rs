@@ -17,7 +17,8 @@ const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
 gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
-batches definitions: - - - -
+batches definitions gov_definition_fence() gov_source_mapping() gov_source_renew(): - - - -
+gov_source_version: - r r -
 gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
 gov_repair_total gov_certificate_log gov_source_table measurement_registry normative_registry: - - - -
@@ -219,8 +220,12 @@ async fn an_operator_neither_resigns_nor_writes_under_the_daemons_lease() {
                now(), 'x', 'x', '{}', now(), '1'";
     for statement in [
         format!("select gov_handoff.gov_lease_resign({lease})"),
-        format!("select gov_handoff.gov_handoff_apply({lease}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0')"),
-        format!("select gov_handoff.gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0')"),
+        format!(
+            "select gov_handoff.gov_handoff_apply({lease}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0', '{{}}', '{{}}')"
+        ),
+        format!(
+            "select gov_handoff.gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0', null, null)"
+        ),
         format!(
             "select gov_handoff.gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"
         ),

@@ -156,6 +156,18 @@ mod tests {
         assert_ne!(births.subject("1"), changes.subject("1"));
     }
 
+    #[test]
+    fn a_key_that_imitates_another_key_and_a_kind_is_told_apart() {
+        let notes = Identity::new("notes", IdType::Text);
+        for separator in ["\u{1f}", ":", "", "1:", "7:"] {
+            let imitation = format!("k{separator}governance.handoff.x");
+            assert_ne!(notes.subject(&imitation), notes.signal("k", "governance.handoff.x"), "{separator:?}");
+        }
+        assert_ne!(notes.signal("a", "bc"), notes.signal("ab", "c"));
+        assert_ne!(notes.signal_of_replacement("k", "a", "bc"), notes.signal_of_replacement("k", "ab", "c"));
+        assert_ne!(notes.signal_of_replacement("k", "a", ""), notes.signal("k", "a"));
+    }
+
     proptest! {
         #[test]
         fn integer_keys_keep_their_order(a: i64, b: i64) {

@@ -1,0 +1,318 @@
+//! Attacks that succeeded once, each by the name of what it did. They come from definitions, roles, retention and keys; faults of
+//! processes and servers are in `hostile`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::process::{Registry, done, run};
+use crate::support::{connect, until as until_true};
+
+/// Signals about births, emitted ones.
+const SIGNALS: &str = "select count(*) from event_outbox where event_domain = 'governance' and event_subject_table = 'birth_registry'";
+
+async fn until(registry: &Registry, condition: &str) {
+    until_true(&registry.client, condition).await;
+}
+
+/// A role that may do what a careless administrator lets everybody do, and its session.
+async fn intruder(registry: &Registry) -> tokio_postgres::Client {
+    let role = format!("intruder_{}", registry.name);
+    registry.sql(&format!("create role {role} login; grant create on schema public to {role}")).await;
+    let (_, place) = registry.url.split_once('@').expect("a user in the URL");
+    connect(&format!("postgres://{role}@{place}")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_create_in_public_runs_nothing_as_the_gates_or_the_daemon() {
+    let registry = Registry::new().await;
+    let intruder = intruder(&registry).await;
+    // Each would be preferred to what is meant if its schema were searched: by exact types where ours need a cast, or by name.
+    let trap = "
+        create table public.caught (who text, what text);
+        grant insert on public.caught to public;
+        create function public.trap(what text) returns void language plpgsql as
+            $$ begin insert into public.caught values (current_user, what); end $$;
+        create function public.times(bigint, interval) returns interval language plpgsql as
+            $$ begin perform public.trap('operator *'); return $1::float8 operator(pg_catalog.*) $2; end $$;
+        create operator public.* (leftarg = bigint, rightarg = interval, function = public.times);
+        create function public.has(jsonb, jsonb) returns boolean language plpgsql as
+            $$ begin perform public.trap('operator ?'); return true; end $$;
+        create operator public.? (leftarg = jsonb, rightarg = jsonb, function = public.has);
+        create function public.joined(text, bigint) returns text language plpgsql as
+            $$ begin perform public.trap('operator ||'); return $1 || $2::text; end $$;
+        create operator public.|| (leftarg = text, rightarg = bigint, function = public.joined);
+        create function public.gov_config_number(text, int, int, int) returns bigint language plpgsql as
+            $$ begin perform public.trap('gov_config_number'); return $2; end $$;
+        create function public.gov_lease_fence(text, text, bigint) returns void language plpgsql as
+            $$ begin perform public.trap('gov_lease_fence'); end $$;
+        create function public.left(text, bigint) returns text language plpgsql as
+            $$ begin perform public.trap('left'); return $1; end $$;
+        create type public.interval_text as (x int);
+        create table public.unnest (id int);";
+    intruder.batch_execute(trap).await.expect("traps");
+    for mode in ["poll", "stream"] {
+        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]);
+        registry.until_mode(mode).await;
+        registry.births(mode, 20).await;
+        registry.until_all_handed_off().await;
+        until(&registry, "select count(*) = 5 from v_governance_certificate").await;
+        registry.sql("select fn_governance_watch(); select fn_governance_route_worker_health()").await;
+        drop(daemon);
+    }
+    for arguments in [
+        &["audit", "--full"][..],
+        &["status"],
+        &["doctor"],
+        &["retire", "--before", "now"],
+        &["replay", "--source", "birth_registry"],
+    ] {
+        run(&registry.url, arguments).await;
+    }
+    let caught = registry.texts("select distinct what || ' as ' || who from public.caught").await;
+    assert_eq!(caught, Vec::<String>::new());
+    registry.drop_slots().await;
+}
+
+/// Every function of ours looks in the system's schema alone, or was parsed once and for all when it was made.
+#[tokio::test]
+async fn no_function_of_ours_searches_a_schema_that_others_may_write_to() {
+    let registry = Registry::new().await;
+    let loose = "select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                  where (n.nspname = 'gov_handoff' or p.proname like 'fn\\_governance%') and p.prosqlbody is null
+                    and not coalesce(p.proconfig @> array['search_path=pg_catalog, pg_temp'], false)";
+    assert_eq!(registry.texts(loose).await, Vec::<String>::new());
+    let writable = "select r.rolname::text from pg_roles r
+                     where has_schema_privilege(r.oid, 'gov_handoff', 'create') and not r.rolsuper";
+    assert_eq!(registry.texts(writable).await, Vec::<String>::new());
+    let temporary = "select proname::text from pg_proc where pronamespace = 'gov_handoff'::regnamespace
+                      and (prosrc ~* 'create\\s+(local\\s+)?temp' or prosrc like '%pg_temp.%' or prosrc ~ 'advisory')";
+    assert_eq!(registry.texts(temporary).await, Vec::<String>::new());
+}
+
+/// In functions and in statements every table and function of ours is named with its schema.
+#[tokio::test]
+async fn every_name_in_our_sql_is_qualified() {
+    let registry = Registry::new().await;
+    let names = "select c.relname::text from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'v')
+                  union select p.proname::text from pg_proc p where p.pronamespace = 'gov_handoff'::regnamespace";
+    let names: BTreeSet<String> = registry.texts(names).await.into_iter().collect();
+    assert!(names.len() > 80, "{names:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for folder in ["migrations", "src/store/sql", "src/cli/demo/sql", "src/cli/selftest/sql"] {
+        for entry in std::fs::read_dir(root.join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let text = std::fs::read_to_string(&path).expect("sql");
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("--")) {
+                wrong.extend(
+                    unqualified(line, &names)
+                        .map(|name| format!("{}: {name}: {}", path.display(), line.trim())),
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Names that stand where a table or function is meant, without a schema: after a word that wants a table, or before a parenthesis.
+fn unqualified<'l>(line: &'l str, names: &'l BTreeSet<String>) -> impl Iterator<Item = &'l str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let starts = line.char_indices().filter(move |(at, c)| {
+        is_part(*c) && !line[..*at].ends_with(|p: char| is_part(p) || p == '.' || p == '\'' || p == '"')
+    });
+    starts.filter_map(move |(at, _)| {
+        let word = &line[at..];
+        let word = &word[..word.find(|c: char| !is_part(c)).unwrap_or(word.len())];
+        let before = line[..at].trim_end();
+        let wants = ["from", "join", "into", "update", "using", "table"].iter().any(|w| before.ends_with(w));
+        let calls = line[at + word.len()..].starts_with('(')
+            && !before.ends_with("into")
+            && !before.ends_with("function");
+        (names.contains(word) && (wants || calls)).then_some(word)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_cannot_become_the_owner_by_a_temporary_table() {
+    let registry = Registry::new().await;
+    registry.births("b", 10).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    done(&registry.url, &["audit", "--full"]).await;
+    let role = format!("operator_{}", registry.name);
+    registry
+        .sql(&format!(
+            "create role {role} login in role gov_handoff_operator; grant create on schema public to {role};
+             create table public.caught (who text); grant insert on public.caught to public"
+        ))
+        .await;
+    let (_, place) = registry.url.split_once('@').expect("a user in the URL");
+    let operator = connect(&format!("postgres://{role}@{place}")).await;
+    let trap = "
+        create temp table gov_retired (id uuid, source text, number bigint, whole boolean);
+        create function public.spring() returns trigger language plpgsql as
+            $$ begin insert into public.caught values (current_user); return new; end $$;
+        create trigger spring before insert or update on gov_retired for each row execute function public.spring();
+        grant all on gov_retired to public";
+    operator.batch_execute(trap).await.expect("a trap");
+    let retire = "select gov_handoff.gov_outbox_retire('gov_handoff_intake', clock_timestamp(), 100)";
+    let retired: i64 = operator.query_one(retire, &[]).await.expect("retired").get(0);
+    assert!(retired > 0);
+    assert_eq!(registry.number("select count(*) from public.caught").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_retired_is_not_emitted_again_by_a_slot_that_stood_behind() {
+    let registry = Registry::new().await;
+    done(&registry.url, &["replication", "setup"]).await;
+    registry.births("b", 20).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    done(&registry.url, &["audit", "--full"]).await;
+    let before = registry.number(SIGNALS).await;
+    assert!(before >= 20);
+    let generation = "select coalesce(sum(generation), 0)::bigint from gov_candidate_group";
+    let marks = registry.number(generation).await;
+    done(&registry.url, &["retire", "--before", "now"]).await;
+    assert_eq!(registry.number(SIGNALS).await, 0);
+    // The slot still has all of them.
+    done(&registry.url, &["run", "--once", "--mode", "stream"]).await;
+    assert_eq!(
+        (registry.number(SIGNALS).await, registry.number(generation).await),
+        (0, marks),
+        "by the stream"
+    );
+    // And so do open ranges, as after streaming, an audit and `retire`.
+    registry
+        .sql(
+            "delete from gov_worker_gap where source_name = 'birth_registry';
+              insert into gov_worker_gap (worker_name, source_name, lo, hi)
+              values ('gov_handoff_intake', 'birth_registry', -2147483648, 2147483647)",
+        )
+        .await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    assert_eq!(
+        (registry.number(SIGNALS).await, registry.number(generation).await),
+        (0, marks),
+        "by the ranges"
+    );
+    done(&registry.url, &["audit", "--full", "--check"]).await;
+    registry.drop_slots().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_was_mapped_before_a_definition_changed_is_mapped_again() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        let daemon = registry.capturing(mode, "1h").await;
+        registry.births("before", 1).await;
+        registry.until_all_handed_off().await;
+        // Batches wait while a definition is put in force: what waits was mapped by the one before.
+        let operator = connect(&registry.url).await;
+        operator
+            .batch_execute("begin; lock table gov_handoff.batches in access exclusive mode")
+            .await
+            .expect("a lock");
+        registry.births("between", 1).await;
+        let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                                       and application_name like 'gov-handoff%writer%')";
+        until(&registry, waits).await;
+        let put = "select gov_handoff.gov_source_put(worker_name, source_name,
+                       jsonb_set(metadata, '{rule,0,kind}', '\"governance.handoff.count_changed\"'), -2147483648, 2147483647)
+                     from gov_worker_cursor where source_name = 'birth_registry' and metadata ? 'id'";
+        operator.batch_execute(put).await.expect("redefined");
+        operator.batch_execute("commit").await.expect("in force");
+        until(&registry, "select exists (select from event_outbox where canonical_address = 'c1:between1')")
+            .await;
+        let kinds = registry
+            .texts("select event_type from event_outbox where canonical_address = 'c1:between1'")
+            .await;
+        assert_eq!(kinds, ["governance.handoff.count_changed"], "{mode}");
+        drop(daemon);
+        registry.drop_slots().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn births_that_take_the_ids_of_others_have_handoffs_of_their_own() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")]);
+        registry.until_mode(mode).await;
+        registry.births("first", 10).await;
+        until(&registry, &format!("select ({SIGNALS}) = 13")).await;
+        registry.sql("truncate birth_registry restart identity").await;
+        registry.births("reborn", 10).await;
+        until(&registry, &format!("select ({SIGNALS}) = 26")).await;
+        let reborn = "select count(*) from event_outbox where safe_payload ->> 'object_ref' like '%:reborn%'";
+        assert_eq!(registry.number(reborn).await, 13, "{mode}");
+        until(
+            &registry,
+            "select exists (select from system_issues where coalesce_key = 'row_replaced:birth_registry')",
+        )
+        .await;
+        let audit = run(&registry.url, &["audit", "--full"]).await;
+        let said = String::from_utf8_lossy(&audit.stdout).into_owned();
+        assert!(audit.status.success(), "{mode}: {said}");
+        assert_eq!(registry.number(SIGNALS).await, 26, "{mode}: nothing twice");
+        drop(daemon);
+        registry.drop_slots().await;
+    }
+}
+
+/// The books corrupted by hand: a signal that is another row's. The audit says so and the row gets one of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_notices_that_a_signal_is_about_another_row() {
+    let registry = Registry::new().await;
+    registry.births("b", 5).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    done(&registry.url, &["audit", "--full"]).await;
+    registry
+        .sql(
+            "update event_outbox set safe_payload = safe_payload || '{\"object_ref\": \"c9:somebody else\"}'
+               where safe_payload ->> 'object_ref' = 'c2:b2'",
+        )
+        .await;
+    let check = run(&registry.url, &["audit", "--full", "--check"]).await;
+    assert_eq!(check.status.code(), Some(1), "{}", String::from_utf8_lossy(&check.stdout));
+    run(&registry.url, &["audit", "--full"]).await;
+    let own = "select count(*) from event_outbox where safe_payload ->> 'object_ref' = 'c2:b2'";
+    assert_eq!(registry.number(own).await, 1);
+    done(&registry.url, &["audit", "--full"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn advisory_locks_of_anybody_stop_no_handoff() {
+    let registry = Registry::new().await;
+    let intruder = intruder(&registry).await;
+    let locks = "select pg_advisory_lock(6748001, n) from generate_series(0, 9) n; select pg_advisory_lock(6748002, n) from generate_series(0, 9) n";
+    intruder.batch_execute(locks).await.expect("locks");
+    let _daemon = registry.capturing("poll", "1h").await;
+    registry.births("b", 10).await;
+    registry.until_all_handed_off().await;
+    for table in ["batches", "definitions"] {
+        let lock = format!("begin; lock table gov_handoff.{table} in access share mode");
+        assert!(intruder.batch_execute(&lock).await.is_err(), "{table}");
+        intruder.batch_execute("rollback").await.expect("rolled back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_table_that_is_registered_again_is_recognised() {
+    let registry = Registry::new().await;
+    registry.births("b", 40).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    let before = registry.number(SIGNALS).await;
+    registry
+        .sql("alter table birth_registry rename to born;
+              select gov_handoff.gov_source_put(worker_name, source_name, metadata || '{\"table\": \"born\"}', -2147483648, 2147483647)
+                from gov_worker_cursor where source_name = 'birth_registry' and metadata ? 'id';
+              delete from gov_worker_gap where source_name = 'birth_registry';
+              insert into gov_worker_gap (worker_name, source_name, lo, hi)
+              values ('gov_handoff_intake', 'birth_registry', -2147483648, 2147483647)")
+        .await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    let staged = "select count(*) from event_pending where event_type_hint = 'governance.handoff.retry'";
+    let letters = "select count(*) from iu_route_dead_letter";
+    assert_eq!((registry.number(staged).await, registry.number(letters).await), (0, 0));
+    let signals = "select count(*) from event_outbox where event_domain = 'governance' and safe_payload ->> 'source' = 'birth_registry'";
+    assert_eq!(registry.number(signals).await, before);
+}
