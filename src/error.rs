@@ -26,6 +26,8 @@ pub enum Kind {
     Transient,
     /// A read of a source took longer than it may, and was ended.
     SlowRead,
+    /// Somebody holds a lock on a source, and reading gave way.
+    SourceLocked,
     /// The data itself is refused: a poison row.
     Data,
     /// Another instance has the lease.
@@ -57,9 +59,12 @@ impl Kind {
     #[must_use]
     pub fn policy(self) -> Policy {
         match self {
-            Self::Connection | Self::Transient | Self::SlowRead | Self::RangesChanged | Self::Redefined => {
-                Policy::Retry
-            }
+            Self::Connection
+            | Self::Transient
+            | Self::SlowRead
+            | Self::SourceLocked
+            | Self::RangesChanged
+            | Self::Redefined => Policy::Retry,
             Self::Data => Policy::SetAside,
             Self::LeaseLost => Policy::StandBy,
             Self::Config
@@ -111,12 +116,14 @@ impl Error {
         self.kind.policy()
     }
 
-    /// Of a statement that reads a source: the server ended it for its time, or somebody did by hand. The same state from
+    /// Of a statement that reads a source: the server ended it for its time or for a lock, or somebody did by hand. The same state from
     /// another statement says nothing about the source.
     #[must_use]
     pub fn of_a_read(mut self) -> Self {
-        if self.code.as_deref() == Some("57014") {
-            self.kind = Kind::SlowRead;
+        match self.code.as_deref() {
+            Some("57014") => self.kind = Kind::SlowRead,
+            Some("55P03") => self.kind = Kind::SourceLocked,
+            _ => {}
         }
         self
     }

@@ -84,6 +84,35 @@ async fn a_takeover_ends_the_sessions_of_its_predecessor() {
     until(&db.client, "select exists (select from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost')").await;
 }
 
+/// SIGSTOP in the middle of a certifying pass leaves a transaction that has read the source. Whoever alters the source waits
+/// for it, and every birth waits for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_daemon_does_not_block_birth() {
+    let db = migrated().await;
+    let birth = "insert into birth_registry (entity_code, collection_name) values ('b', 'laws')";
+    db.sql(birth).await;
+    let stop = [&QUICK[..], &[("GOV_HANDOFF_FAILPOINT", "frontier_before_fetch:1:stop")]].concat();
+    let stopped = Daemon::start(&db.url, &["--mode", "poll"], &stop);
+    let held = format!(
+        "select exists (select from pg_locks l join pg_stat_activity a using (pid) where a.datname = '{}' \
+         and a.application_name like 'gov-handoff reader %' and l.relation = 'birth_registry'::regclass \
+         and a.state = 'idle in transaction')",
+        db.name
+    );
+    until(&db.client, &held).await;
+    let (migration, writer) = (connect(&db.url).await, connect(&db.url).await);
+    for session in [&migration, &writer] {
+        session.batch_execute("set statement_timeout = '10s'").await.unwrap();
+    }
+    let (altered, born) = tokio::join!(
+        migration.batch_execute("alter table birth_registry add column x int"),
+        writer.batch_execute(birth)
+    );
+    altered.expect("the registry can be altered");
+    born.expect("births go on");
+    drop(stopped);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replays_with_the_same_pid_cannot_both_hold_the_lease() {
     let db = migrated().await;

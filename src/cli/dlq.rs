@@ -106,7 +106,7 @@ pub async fn run(config: &Config, command: DlqCommand) -> Result<ExitCode> {
     if let Some(since) = command.since() {
         time::check(since)?;
     }
-    let store = connect::open(&config.target, "gov-handoff dlq").await?;
+    let store = connect::open_reader(&config.target, "gov-handoff dlq").await?;
     match command {
         DlqCommand::List { selection, json } => list(config, &store, &selection, json).await,
         DlqCommand::Show { ids, json } => show(&store, &ids, json).await,

@@ -38,7 +38,7 @@ pub enum MigrateAction {
 }
 
 pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
-    let mut store = connect::open(&config.target, "gov-handoff migrate").await?;
+    let mut store = connect::open_patient(&config.target, "gov-handoff migrate").await?;
     match command.action {
         None => {
             let steps = store.migrate(command.dry_run).await?;

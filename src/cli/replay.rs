@@ -41,7 +41,7 @@ pub struct ReplayCommand {
 }
 
 pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
-    let store = connect::open(&config.target, "gov-handoff replay").await?;
+    let store = connect::open_reader(&config.target, "gov-handoff replay").await?;
     store.refuse_standby().await?;
     let sources = store.sources(&config.worker).await?;
     let source = known::source(&sources, &command.source)?;

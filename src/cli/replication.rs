@@ -23,7 +23,7 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
         ReplicationCommand::Setup => setup(config).await?,
         ReplicationCommand::Teardown => teardown(config).await?,
         ReplicationCommand::Sql => {
-            let store = connect::open(&config.target, APPLICATION).await?;
+            let store = connect::open_patient(&config.target, APPLICATION).await?;
             let sources = store.sources(&config.worker).await?;
             let database = config.target.database();
             let sql = store.replication_sql(&config.publication, &config.slot, database, &sources).await?;
@@ -36,7 +36,7 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
 const APPLICATION: &str = "gov-handoff replication";
 
 async fn setup(config: &Config) -> Result<()> {
-    let store = connect::open(&config.target, APPLICATION).await?;
+    let store = connect::open_patient(&config.target, APPLICATION).await?;
     let sources = store.sources(&config.worker).await?;
     let config = Config { create: true, ..config.clone() };
     let Prepared { confirmed: lsn, new, .. } =
@@ -54,12 +54,12 @@ async fn setup(config: &Config) -> Result<()> {
 /// Asks for no sources, because there may be no table any more that would name them. The role that reads the slot may drop
 /// it, but owns no publication.
 async fn teardown(config: &Config) -> Result<()> {
-    let reader = connect::open(&config.replication, APPLICATION).await?;
+    let reader = connect::open_patient(&config.replication, APPLICATION).await?;
     if reader.slot(&config.slot, config.replication.database()).await?.is_some() {
         reader.drop_slot(&config.slot).await?;
         output::line(format_args!("slot {} dropped", config.slot));
     }
-    let owner = connect::open(&config.target, APPLICATION).await?;
+    let owner = connect::open_patient(&config.target, APPLICATION).await?;
     owner.drop_publication(&config.publication).await?;
     output::line(format_args!("publication {} dropped", config.publication));
     Ok(())

@@ -53,7 +53,7 @@ pub struct SelftestCommand {
 
 pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand) -> Result<ExitCode> {
     let config = rehearsal(config);
-    let store = connect::open(&config.target, "gov-handoff selftest").await?;
+    let store = connect::open_patient(&config.target, "gov-handoff selftest").await?;
     let means = stage::check(&store).await?;
     let patience = Duration::from_secs(command.patience);
     let mut played = Vec::new();
@@ -115,8 +115,8 @@ async fn play_all(
     quiet: bool,
 ) -> Result<()> {
     for mode in ["poll", "auto"] {
-        let store = connect::open(&config.target, "gov-handoff selftest").await?;
-        let admin = connect::open(&config.replication, "gov-handoff selftest").await?;
+        let store = connect::open_patient(&config.target, "gov-handoff selftest").await?;
+        let admin = connect::open_patient(&config.replication, "gov-handoff selftest").await?;
         let mut refused = if mode == "auto" { admin.check_streaming().await.err() } else { None };
         stage::set(config, &store).await?;
         let recipe = Recipe { config, settings, mode };
@@ -128,7 +128,7 @@ async fn play_all(
                 outcome => outcome?,
             }
         }
-        let other = connect::open(&config.target, "gov-handoff selftest writer").await?;
+        let other = connect::open_patient(&config.target, "gov-handoff selftest writer").await?;
         let mut scene = Scene { recipe, means, store: &store, other, daemon, patience };
         for case in Case::ALL {
             let begun = Instant::now();

@@ -11,7 +11,7 @@ use crate::core::handoff::Source;
 use crate::core::mode::Mode;
 use crate::core::repair::{Circumstances, Reason, explain};
 use crate::core::time::PgInstant;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::intake::Shared;
 use crate::intake::deliver::{Delivery, MappedRow, Missing, Outcome};
 use crate::intake::keyset::let_the_stream_have_them;
@@ -168,10 +168,11 @@ impl Pass<'_> {
         if let Some(why) = read.full.filter(|why| *why != Distrust::First) {
             tracing::info!(source = source.name(), ?why, "the frontier cannot be used, comparing every row");
         }
+        crate::intake::failpoint("frontier_before_fetch");
         let delivery = Delivery { store: writer, lease: &shared.lease, captured_by };
         let mut passed = match read.snapshot.lsn {
             Some(lsn) if *shared.mode.borrow() == Mode::Streaming => {
-                let_the_stream_have_them(shared, writer, Some(lsn)).await?
+                read.meanwhile(let_the_stream_have_them(shared, writer, Some(lsn))).await?
             }
             _ => false,
         };
@@ -186,25 +187,28 @@ impl Pass<'_> {
             }
             let seen = rows.len();
             let mut rows: Vec<_> = rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect();
-            delivery.notice_replaced(&mut rows).await?;
-            let mut missing = delivery.missing(rows).await?;
-            let replaced = missing.rows.iter().filter(|row| row.replaced).count();
-            digest.merge(missing.digest);
-            if passed && !missing.rows.is_empty() {
-                passed = look_again(shared, &delivery, &mut missing).await?;
-            }
-            recorded += missing.recorded;
-            // What a poll finds is new, not repaired.
-            let reasons = if captured_by == "poll" {
-                BTreeMap::new()
-            } else {
-                proof.explain(shared, writer, &missing.rows, passed).await?
+            let handing_off = async {
+                delivery.notice_replaced(&mut rows).await?;
+                let mut missing = delivery.missing(rows).await?;
+                let replaced = missing.rows.iter().filter(|row| row.replaced).count();
+                digest.merge(missing.digest);
+                if passed && !missing.rows.is_empty() {
+                    passed = look_again(shared, &delivery, &mut missing).await?;
+                }
+                recorded += missing.recorded;
+                // What a poll finds is new, not repaired.
+                let reasons = if captured_by == "poll" {
+                    BTreeMap::new()
+                } else {
+                    proof.explain(shared, writer, &missing.rows, passed).await?
+                };
+                let mut outcome = delivery.deliver(missing.rows, Advance::Nothing).await?;
+                proof.repaired(reasons);
+                delivery.say_replaced(source, replaced).await?;
+                outcome.seen = seen;
+                Ok::<_, Error>(outcome)
             };
-            let mut outcome = delivery.deliver(missing.rows, Advance::Nothing).await?;
-            proof.repaired(reasons);
-            delivery.say_replaced(source, replaced).await?;
-            outcome.seen = seen;
-            total += outcome;
+            total += read.meanwhile(handing_off).await?;
         }
         let (snapshot, relation, full) = (read.snapshot.clone(), read.relation, read.full);
         let counted = read.conservation(&shared.lease.worker, source).await?;

@@ -316,21 +316,29 @@ impl Audit {
 }
 
 /// Kills this process at a named place, for the tests that show that nothing is lost there. The place and how often it is
-/// passed first come from `GOV_HANDOFF_FAILPOINT=name:count`.
+/// passed first come from `GOV_HANDOFF_FAILPOINT=name:count`; with `:stop` behind it the process is stopped, not killed.
 #[cfg(debug_assertions)]
 pub fn failpoint(name: &str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI64, Ordering};
-    static PLAN: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    static PLAN: OnceLock<Option<(String, AtomicI64, bool)>> = OnceLock::new();
     let plan = PLAN.get_or_init(|| {
         let text = crate::config::failpoint()?;
         let (name, count) = text.split_once(':')?;
-        Some((name.to_owned(), AtomicI64::new(count.parse().ok()?)))
+        let stop = count.strip_suffix(":stop");
+        let left = AtomicI64::new(stop.unwrap_or(count).parse().ok()?);
+        Some((name.to_owned(), left, stop.is_some()))
     });
-    if let Some((wanted, left)) = plan
+    if let Some((wanted, left, stop)) = plan
         && wanted == name
         && left.fetch_sub(1, Ordering::Relaxed) == 1
     {
+        if *stop {
+            // The shell's own `kill`, because sending signals needs unsafe code here.
+            let kill = format!("kill -STOP {}", std::process::id());
+            let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
+            return;
+        }
         // As abrupt as a kill: no destructor, no farewell to the server.
         std::process::abort();
     }

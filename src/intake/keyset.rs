@@ -124,7 +124,7 @@ type Proofs = HashMap<String, Proof>;
 
 async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End> {
     let config = &shared.config;
-    let reader = connect::open(&config.target, "gov-handoff reader").await?;
+    let reader = connect::open_reader(&config.target, "gov-handoff reader").await?;
     // The server itself ends a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
@@ -291,6 +291,11 @@ impl Session<'_> {
                 Ok(1)
             }
             Err(e) if e.kind == Kind::RangesChanged => Ok(1),
+            // Whoever changes the table goes first; the other sources are none of theirs.
+            Err(e) if e.kind == Kind::SourceLocked => {
+                tracing::warn!(source = turn.source.name(), error = %e, "source is locked, reading it later");
+                Ok(0)
+            }
             // The table changed under us: check it anew in a new session, and leave the other sources time.
             Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
                 tokio::time::sleep(BROKEN_PAUSE.min(self.shared.config.poll_interval)).await;

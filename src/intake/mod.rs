@@ -205,6 +205,11 @@ async fn open(config: &Config, name: &str) -> Result<Store> {
     connect::open_within(&config.target, name, patience(config)).await
 }
 
+/// The same for a session that reads sources.
+async fn open_reader(config: &Config, name: &str) -> Result<Store> {
+    connect::open_reader_within(&config.target, name, patience(config)).await
+}
+
 /// The same for a session that applies batches, after so many whose batch the server ended for its time.
 async fn open_writer(config: &Config, name: &str, ended: u32) -> Result<Store> {
     connect::open_writer_within(&config.target, name, writer_patience(config.lease_ttl, ended)).await

@@ -31,6 +31,14 @@ const SERVER_FIRST: Duration = Duration::from_millis(250);
 /// How long a session that nobody uses any more may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// What the server itself bounds in every session that is not [`open_patient`]. We may be stopped, or cut off, at any moment;
+/// what we hold then others wait for, and whoever changes a source makes every birth wait. So an open transaction of ours
+/// that says nothing is ended, and no lock is waited for much longer than it takes to get it.
+const BOUNDED: &str = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=5000";
+/// The same for a session that reads sources. It gives way sooner, and one whose peer takes no answers any more is ended too.
+const READING: &str =
+    "-c lock_timeout=1000 -c idle_in_transaction_session_timeout=5000 -c tcp_user_timeout=10000";
+
 /// What a session that applies batches adds. Every table of the gates is met by its key, whatever the size of the batch:
 /// so one plan suits all, and planning for each batch anew, which the server would prefer for short arrays, costs more than
 /// recording a lone row. No scan of a table may be that plan, however small the table was when it was made; and compiling
@@ -39,30 +47,49 @@ const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=o
 
 /// What a session that only looks on adds. What it shows is met by key or by an index of what is open; where the server would
 /// rather read a whole small table, it would one day read a whole large one.
-const LOOKING_ON: &str = "-c enable_seqscan=off";
+const LOOKING_ON: &str =
+    "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=5000";
 
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
+    open_with(target, name, &format!("{SESSION} {BOUNDED}"), OPENING).await
+}
+
+/// As [`open`], for a session that may wait for locks as long as they are held: making a slot waits for every transaction
+/// that runs, a migration for whoever uses its tables.
+pub async fn open_patient(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, SESSION, OPENING).await
+}
+
+/// As [`open`], for a session that reads sources.
+pub async fn open_reader(target: &Target, name: &str) -> Result<Store> {
+    open_with(target, name, &format!("{SESSION} {READING}"), OPENING).await
+}
+
+/// The same, bounded as [`open_within`] is.
+pub async fn open_reader_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+    let session = format!("{SESSION} {READING} {}", bound(patience));
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
 /// As [`open`], for a session of the daemon: no statement is waited for longer than `patience`, and the server ends it by
 /// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
 /// somebody holds that lock those would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
-    Ok(open_with(target, name, &format!("{SESSION} {}", bound(patience)), OPENING).await?.within(patience))
+    let session = format!("{SESSION} {BOUNDED} {}", bound(patience));
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
 /// As [`open_within`], for a session that asks for the lease: both opening it and each answer are waited for no longer than
 /// `wait`. The server may take until `patience`, because the session that got the lease goes on to keep it.
 pub async fn open_claimant(target: &Target, name: &str, wait: Duration, patience: Duration) -> Result<Store> {
-    let session = format!("{SESSION} {}", bound(patience));
+    let session = format!("{SESSION} {BOUNDED} {}", bound(patience));
     Ok(open_with(target, name, &session, wait.min(OPENING)).await?.within(wait))
 }
 
 /// The same for a session that does little else than apply batches.
 pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
-    let session = format!("{SESSION} {WRITING} {}", bound(patience));
+    let session = format!("{SESSION} {BOUNDED} {WRITING} {}", bound(patience));
     // The server's word comes first: that it ended a batch is another thing than that it is gone.
     Ok(open_with(target, name, &session, OPENING).await?.within(patience + SERVER_FIRST))
 }
@@ -115,7 +142,11 @@ async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, o
     if bounds_transactions(major) {
         client.batch_execute(include_str!("sql/transaction_timeout.sql")).await.map_err(failed)?;
     }
-    Ok((client, wanted, major))
+    // Some platforms cannot notice that the peer is gone while a statement runs, and refuse to be asked to.
+    match client.batch_execute(include_str!("sql/client_check.sql")).await {
+        Err(e) if e.as_db_error().is_none() => Err(failed(e)),
+        _ => Ok((client, wanted, major)),
+    }
 }
 
 /// What a session asks for at a server of this major version.

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::store::lease::Lease;
 use crate::store::value::{Text, from_pg, to_pg};
 use crate::store::{Store, answered, quote};
-use futures_util::TryStreamExt;
+use futures_util::{FutureExt, TryStreamExt};
 use std::pin::Pin;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -22,6 +22,9 @@ pub const BATCH_BYTES: usize = 2 << 20;
 
 /// How long a scan may run before its next rows come; the server's own bound of `frontier_settings.sql`.
 const LONGEST_SCAN: Duration = Duration::from_secs(600);
+
+/// How often a transaction that waits says that it is there; well below the server's bound of `connect::READING`.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// A row and the open range it was found in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +74,8 @@ impl Store {
                 ("hot", hot),
             ],
         );
-        let statement = self.statement(&sql).await.context(format!("source {}", source.name()))?;
+        let statement = self.statement(&sql).await.map_err(Error::of_a_read);
+        let statement = statement.context(format!("source {}", source.name()))?;
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
         let reading = |e: Error| e.of_a_read().context(format!("reading {}", source.name()));
         let stream = self.answer(self.client.query_raw(&statement, params)).await.map_err(reading)?;
@@ -398,6 +402,22 @@ impl FrontierRead<'_> {
             // What was left of an earlier request may have been nothing; only a new one that brings none is the end.
             if asked || !rows.is_empty() {
                 return Ok(rows);
+            }
+        }
+    }
+
+    /// Does something else while the transaction waits. The server ends a transaction that says nothing for a few seconds,
+    /// because whoever holds it may be stopped; so we say that we are not.
+    pub async fn meanwhile<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = tokio::time::sleep(SIGN_OF_LIFE) => {
+                    // An empty statement, sent and not waited for: its answer comes after the rows that wait in the socket.
+                    // What is wrong with the session is told to whoever fetches next.
+                    let _ = self.transaction.batch_execute("").now_or_never();
+                }
             }
         }
     }

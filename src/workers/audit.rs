@@ -195,14 +195,15 @@ impl Audit<'_> {
             if rows.is_empty() {
                 progress.phase = progress.phase.next();
             } else {
-                let chunk = checker.look(rows.into_iter().map(|row| (true, row)).collect(), &[]).await?;
+                let rows = rows.into_iter().map(|row| (true, row)).collect();
+                let chunk = read.meanwhile(checker.look(rows, &[])).await?;
                 if !self.scope.check {
-                    checker.repair(&chunk).await?;
+                    read.meanwhile(checker.repair(&chunk)).await?;
                 }
                 names = chunk.names(&self.source);
                 progress.count(chunk.rows, chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
             }
-            checker.keep(None, &mut progress, &names, begun).await?;
+            read.meanwhile(checker.keep(None, &mut progress, &names, begun)).await?;
             report(&progress);
         }
         read.close().await?;

@@ -125,7 +125,7 @@ impl Scene<'_> {
             return Ok(Verdict::Skipped("there is no slot in mode poll".to_owned()));
         }
         let config = self.recipe.config;
-        let admin = connect::open(&config.replication, "gov-handoff selftest").await?;
+        let admin = connect::open_patient(&config.replication, "gov-handoff selftest").await?;
         self.write(label).await?;
         admin.release_slot(&config.slot).await?;
         self.write(label).await?;

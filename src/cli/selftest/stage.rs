@@ -63,7 +63,7 @@ pub async fn strike(config: &Config, store: &Store, keep: bool) -> Result<()> {
     if client.query_one(include_str!("sql/prepared.sql"), &[]).await?.try_get::<_, bool>(0)? {
         client.batch_execute(include_str!("sql/rollback_prepared.sql")).await?;
     }
-    let admin = connect::open(&config.replication, "gov-handoff selftest").await?;
+    let admin = connect::open_patient(&config.replication, "gov-handoff selftest").await?;
     if admin.slot(&config.slot, config.replication.database()).await?.is_some() {
         admin.release_slot(&config.slot).await?;
         admin.drop_slot(&config.slot).await?;

@@ -28,7 +28,7 @@ pub async fn prepare(
     sources: &[Arc<Source>],
     blind: bool,
 ) -> Result<Prepared> {
-    let admin = connect::open(&config.replication, "gov-handoff replication").await?;
+    let admin = connect::open_patient(&config.replication, "gov-handoff replication").await?;
     // Making a slot waits for every transaction that runs, which is no sign of a dead server.
     let admin = admin.within(SLOT_CREATION);
     // Before anything is made there.

@@ -1,0 +1,1 @@
+set client_connection_check_interval = '1s'
