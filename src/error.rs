@@ -93,11 +93,13 @@ pub struct Error {
     pub code: Option<String>,
     /// The constraint that was violated, where the server named one.
     pub constraint: Option<String>,
+    /// It concerns the source that was being read and nothing else; see [`Error::of_source`].
+    pub of_source: bool,
 }
 
 impl Error {
     pub fn new(kind: Kind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None, code: None, constraint: None }
+        Self { kind, context: context.into(), source: None, code: None, constraint: None, of_source: false }
     }
 
     pub fn config(context: impl Into<String>) -> Self {
@@ -126,6 +128,19 @@ impl Error {
             _ => {}
         }
         self
+    }
+
+    /// As [`of_a_read`](Self::of_a_read), of a statement that touches one source: what the server says of it is no reason to
+    /// leave the other sources alone. Not what it says of the session, the transaction or its own means, and not what a gate
+    /// says.
+    #[must_use]
+    pub fn of_source(self) -> Self {
+        let mut e = self.of_a_read();
+        e.of_source = match e.code.as_deref() {
+            Some(code) => !["08", "25", "26", "28", "53", "57P", "GH"].iter().any(|c| code.starts_with(c)),
+            None => matches!(e.kind, Kind::Catalogue | Kind::Privilege),
+        };
+        e
     }
 
     /// Whether it is about the row, and not about the server or us: refused by the database, or by a gate on purpose.
@@ -186,6 +201,7 @@ impl From<tokio_postgres::Error> for Error {
                 source: Some(Box::new(e)),
                 code: None,
                 constraint: None,
+                of_source: false,
             };
         };
         let kind = classify(db.code());
@@ -204,7 +220,7 @@ impl From<tokio_postgres::Error> for Error {
             },
         };
         let (code, constraint) = (Some(db.code().code().to_owned()), db.constraint().map(str::to_owned));
-        Self { kind, context, code, constraint, source: Some(Box::new(e)) }
+        Self { kind, context, code, constraint, source: Some(Box::new(e)), of_source: false }
     }
 }
 
@@ -275,6 +291,7 @@ impl From<crate::core::rule::DefinitionError> for Error {
             source: Some(Box::new(e)),
             code: None,
             constraint: None,
+            of_source: false,
         }
     }
 }
@@ -287,6 +304,7 @@ impl From<serde_json::Error> for Error {
             source: Some(Box::new(e)),
             code: None,
             constraint: None,
+            of_source: false,
         }
     }
 }
@@ -299,6 +317,7 @@ impl From<std::io::Error> for Error {
             source: Some(Box::new(e)),
             code: None,
             constraint: None,
+            of_source: false,
         }
     }
 }
@@ -345,6 +364,21 @@ mod tests {
         }
         assert!(!Error::new(Kind::Internal, "ours").may_be_poison());
         assert_eq!(told("42883").about_row(), "refused by the database (42883)");
+    }
+
+    #[test]
+    fn what_the_server_says_of_one_source_concerns_that_source_only() {
+        let read = |code: &str| {
+            let kind = classify(&SqlState::from_code(code));
+            Error { code: Some(code.to_owned()), ..Error::new(kind, "said") }.of_source().of_source
+        };
+        for code in ["42501", "55P03", "42703", "22P05", "57014", "XX001", "58P01"] {
+            assert!(read(code), "{code}");
+        }
+        for code in ["08006", "57P01", "25P02", "26000", "53200", "GH001", "GH004"] {
+            assert!(!read(code), "{code}");
+        }
+        assert!(!Error::new(Kind::Connection, "no answer").of_source().of_source);
     }
 
     #[test]

@@ -137,3 +137,6 @@ mod tls;
 
 // Attacks on the lease: locks of strangers, names that come again, a holder that is stopped.
 mod takeover;
+
+// Each source is on its own: one that cannot be read is a finding and costs its neighbours nothing.
+mod neighbours;

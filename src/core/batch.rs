@@ -42,6 +42,12 @@ impl Batch {
         self.rows < self.most
     }
 
+    /// Whether it can be made smaller.
+    #[must_use]
+    pub fn may_shrink(self) -> bool {
+        self.rows > SMALLEST.min(self.most)
+    }
+
     /// A batch took longer than it may. False if it cannot be made smaller.
     pub fn exceeded(&mut self) -> bool {
         self.quick = 0;

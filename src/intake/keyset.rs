@@ -13,7 +13,7 @@ use crate::core::batch::Batch;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::mode::{Mode, next_pause};
-use crate::error::{Kind, Policy, Result};
+use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::certify::{Pass, Proof};
 use crate::intake::deliver::Outcome;
 use crate::intake::flag::Flag;
@@ -38,6 +38,8 @@ const LASTED: Duration = Duration::from_secs(2);
 const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
 /// A source that cannot be read is tried again after this, or as often as tables are looked at, if that is more often.
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
+/// One that stays unreadable is counted again this often.
+const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs sessions until told to stop; whatever fails is started over from what is durable.
 pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
@@ -85,9 +87,24 @@ struct Turn {
     /// When holes could last be filled by anybody, and by whom.
     checkpoint: Option<(ClockReading, Vec<String>)>,
     proof: Proof,
+    /// Its last turn ended with an error of its own.
+    unreadable: bool,
+    /// So did its last certifying pass, which is not tried again before.
+    uncertified_until: Option<Instant>,
+    /// A finding may stand that says so.
+    doubted: bool,
 }
 
 impl Turn {
+    /// How long until the next certificate of a source that is read by ranges.
+    fn certificate_in(&self, shared: &Shared) -> Option<Duration> {
+        if self.unreadable || !matches!(self.strategy, Strategy::Ranges { .. }) {
+            return None;
+        }
+        let again = self.uncertified_until.map(|at| at.saturating_duration_since(Instant::now()));
+        Some(self.proof.due_in(shared).max(again.unwrap_or_default()))
+    }
+
     fn new(shared: &Shared, source: Arc<Source>, strategy: Strategy) -> Self {
         let (config, now) = (&shared.config, Instant::now());
         Self {
@@ -103,6 +120,9 @@ impl Turn {
             cool_at: now,
             checkpoint: None,
             proof: Proof::default(),
+            unreadable: false,
+            uncertified_until: None,
+            doubted: true,
         }
     }
 }
@@ -116,6 +136,8 @@ struct Session<'a> {
     begun: Instant,
     /// Sources that could not be read when they were last looked at.
     unreadable: usize,
+    /// Of a single run: the first error that concerned one source only. The others have their turns first.
+    failed: Option<Error>,
 }
 
 /// What is known of each source's completeness outlives a session: repairs that no certificate tells of yet, and that this
@@ -129,7 +151,7 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
     let writer = open_writer(config, "gov-handoff writer", ended).await?;
-    let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0 };
+    let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
     let mut turns = session.turns(Vec::new()).await?;
     for turn in &mut turns {
         turn.proof = proofs.remove(turn.source.name()).unwrap_or_default();
@@ -143,8 +165,7 @@ impl Session<'_> {
     /// Takes turns until told to stop.
     async fn attend(&mut self, turns: &mut Vec<Turn>) -> Result<End> {
         let shared = self.shared;
-        let config = &shared.config;
-        let broken_pause = BROKEN_PAUSE.min(config.reconcile_interval);
+        let broken_pause = self.broken_pause();
         let mut checked_at = Instant::now();
         let mut definitions = shared.definitions.subscribe();
         let mut mode = shared.mode.subscribe();
@@ -166,13 +187,13 @@ impl Session<'_> {
             }
             self.certify_some(turns).await?;
             if shared.once {
-                return Ok(End::Done);
+                return self.failed.take().map_or(Ok(End::Done), Err);
             }
             self.settle(turns).await?;
             let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
             // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
-            let by_ranges = turns.iter().filter(|t| matches!(t.strategy, Strategy::Ranges { .. }));
-            let certificates = by_ranges.map(|t| t.proof.due_in(shared)).min().unwrap_or(BROKEN_PAUSE);
+            let certificates =
+                turns.iter().filter_map(|t| t.certificate_in(shared)).min().unwrap_or(BROKEN_PAUSE);
             next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
             if self.unreadable > 0 {
                 next = next.min(checked_at + broken_pause);
@@ -206,10 +227,8 @@ impl Session<'_> {
             }
             let key = format!("source_unreadable:{}", source.name());
             let strategy = match self.reader.check_source(&source.definition).await {
-                Ok(strategy) => {
-                    self.writer.resolve(&key, "readable again").await?;
-                    strategy
-                }
+                // What stands against it is settled by its first turn: the catalogue does not tell whether rows can be read.
+                Ok(strategy) => strategy,
                 Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
                     if self.shared.once {
                         return Err(e);
@@ -232,15 +251,22 @@ impl Session<'_> {
 
     async fn take_turn(&mut self, turn: &mut Turn) -> Result<()> {
         let begun = Instant::now();
-        let outcome = match turn.strategy {
-            Strategy::Ranges { .. } => self.range_pass(turn).await,
-            Strategy::Frontier { .. } => self.certify(turn).await,
-        };
+        let outcome = self.look(turn).await;
         if outcome.is_ok() && !self.shared.stopping() {
             // Everything that was committed when it began is handed off.
             self.shared.looked(turn.source.name(), begun);
         }
+        let outcome = match outcome {
+            Err(e) if e.of_source && !may_halve(turn, &e) => {
+                turn.unreadable = true;
+                turn.due = Instant::now() + self.broken_pause();
+                return self.unreadable(turn, e).await;
+            }
+            outcome => outcome,
+        };
+        turn.unreadable &= outcome.is_err();
         let found = self.judge(turn, outcome).await?;
+        self.readable(turn).await?;
         self.say_batch(turn).await?;
         let fast = self.shared.mode.borrow().hurries(self.shared.config.intent)
             || self.shared.unsettled.borrow().is_some();
@@ -257,6 +283,48 @@ impl Session<'_> {
             turn.pause = turn.pause.max(begun.elapsed() * 10);
         }
         turn.due = Instant::now() + turn.pause;
+        Ok(())
+    }
+
+    /// One pass over the source. One that could not be read is compared with the catalogue first: it may be another table now.
+    async fn look(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        if turn.unreadable {
+            turn.strategy =
+                self.reader.check_source(&turn.source.definition).await.map_err(Error::of_source)?;
+        }
+        match turn.strategy {
+            Strategy::Ranges { .. } => self.range_pass(turn).await,
+            Strategy::Frontier { .. } => self.certify(turn).await,
+        }
+    }
+
+    fn broken_pause(&self) -> Duration {
+        BROKEN_PAUSE.min(self.shared.config.reconcile_interval)
+    }
+
+    /// An error that concerns this source only: said, and the others go on.
+    async fn unreadable(&mut self, turn: &mut Turn, e: Error) -> Result<()> {
+        let name = turn.source.name();
+        tracing::error!(source = name, error = %e, "source cannot be read");
+        turn.doubted = true;
+        let detail = json!({ "source": name, "problem": e.to_string() });
+        let key = format!("source_unreadable:{name}");
+        let finding = Finding { kind: "source_unreadable", key, severity: "high", detail };
+        self.writer.sustain(&finding, UNREADABLE_EVERY).await?;
+        if self.shared.once {
+            self.failed.get_or_insert(e);
+        }
+        Ok(())
+    }
+
+    /// Both ways of looking at it work, as far as they were tried.
+    async fn readable(&self, turn: &mut Turn) -> Result<()> {
+        if turn.doubted && !turn.unreadable && turn.uncertified_until.is_none() {
+            self.writer
+                .resolve(&format!("source_unreadable:{}", turn.source.name()), "readable again")
+                .await?;
+            turn.doubted = false;
+        }
         Ok(())
     }
 
@@ -328,8 +396,18 @@ impl Session<'_> {
             let waiting = turns.iter().any(|t| t.due <= Instant::now());
             let may = !waiting || turns[i].proof.overdue(self.shared, self.begun);
             if may && self.certificate_is_due(&turns[i]) {
-                let outcome = self.certify(&mut turns[i]).await;
-                self.judge(&mut turns[i], outcome).await?;
+                let turn = &mut turns[i];
+                match self.certify(turn).await {
+                    Err(e) if e.of_source && !may_halve(turn, &e) => {
+                        turn.uncertified_until = Some(Instant::now() + self.broken_pause());
+                        self.unreadable(turn, e).await?;
+                    }
+                    outcome => {
+                        turn.uncertified_until = turn.uncertified_until.filter(|_| outcome.is_err());
+                        self.judge(turn, outcome).await?;
+                        self.readable(turn).await?;
+                    }
+                }
             }
         }
         Ok(())
@@ -337,10 +415,9 @@ impl Session<'_> {
 
     /// The certifying pass of a source that is otherwise read by ranges. A single run leaves it to the daemon.
     fn certificate_is_due(&self, turn: &Turn) -> bool {
-        matches!(turn.strategy, Strategy::Ranges { .. })
-            && !self.shared.once
+        !self.shared.once
             && self.shared.pace.borrow().deferred.is_none()
-            && turn.proof.due(self.shared)
+            && turn.certificate_in(self.shared).is_some_and(|wait| wait.is_zero())
     }
 
     async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
@@ -358,6 +435,11 @@ impl Session<'_> {
         };
         pass.run(&mut turn.proof).await
     }
+}
+
+/// A read that took too long is tried with a smaller batch first.
+fn may_halve(turn: &Turn, e: &Error) -> bool {
+    was_ended(e) && turn.batch.may_shrink()
 }
 
 /// What was just read was committed before `then`, or before now; once the stream is past that, whatever of it is missing

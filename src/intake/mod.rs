@@ -293,8 +293,13 @@ async fn run_lanes(shared: Arc<Shared>) -> Result<()> {
             stream::lane(&shared).await?;
             tracing::info!(lsn = %shared.reached.lsn(), "what the slot held is through, comparing with the tables");
         }
-        keyset::lane(&shared).await?;
-        return retry::finish(&shared).await;
+        let read = keyset::lane(&shared).await;
+        if read.as_ref().is_err_and(|e| !e.of_source) {
+            return read;
+        }
+        // One source that cannot be read ends the run with its error, and not before the others are through.
+        let finished = retry::finish(&shared).await;
+        return read.and(finished);
     }
     let (keyset, retry) = (keyset::lane(&shared), retry::lane(&shared));
     if shared.config.intent == Intent::Poll {

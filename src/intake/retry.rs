@@ -143,7 +143,9 @@ impl Pass<'_> {
         let name = source.name();
         match self.store.rows_by_key(source, &keys).await {
             Ok(rows) => {
-                self.unreadable.remove(name);
+                if self.unreadable.remove(name) {
+                    self.store.resolve(&format!("source_unreadable:{name}"), "readable again").await?;
+                }
                 Ok(Some(rows.into_iter().map(|row| (source.key(&row).to_owned(), row)).collect()))
             }
             // Said by the server, so the session lives. A single run ends with it: nobody will be there later.
@@ -151,7 +153,6 @@ impl Pass<'_> {
                 if self.unreadable.insert(name.to_owned()) {
                     tracing::error!(source = name, error = %e, "staged rows cannot be read again");
                 }
-                // Whoever reads the source regularly resolves it.
                 let detail = json!({ "source": name, "problem": e.to_string() });
                 let key = format!("source_unreadable:{name}");
                 let finding = Finding { kind: "source_unreadable", key, severity: "high", detail };

@@ -74,10 +74,10 @@ impl Store {
                 ("hot", hot),
             ],
         );
-        let statement = self.statement(&sql).await.map_err(Error::of_a_read);
+        let statement = self.statement(&sql).await.map_err(Error::of_source);
         let statement = statement.context(format!("source {}", source.name()))?;
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
-        let reading = |e: Error| e.of_a_read().context(format!("reading {}", source.name()));
+        let reading = |e: Error| e.of_source().context(format!("reading {}", source.name()));
         let stream = self.answer(self.client.query_raw(&statement, params)).await.map_err(reading)?;
         let mut stream = std::pin::pin!(stream);
         let (mut found, mut bytes) = (Vec::new(), 0);
@@ -140,11 +140,11 @@ impl Store {
                 ("to", &bound("<=", &span.to)?),
             ],
         );
-        let reading = || format!("reading {}", source.name());
-        let stream = self.answer(self.client.query_raw(&sql, [&limit])).await.context(reading())?;
+        let reading = |e: Error| e.of_source().context(format!("reading {}", source.name()));
+        let stream = self.answer(self.client.query_raw(&sql, [&limit])).await.map_err(reading)?;
         let mut stream = std::pin::pin!(stream);
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = self.answer(stream.try_next()).await.context(reading())? {
+        while let Some(row) = self.answer(stream.try_next()).await.map_err(reading)? {
             let (fresh, row) = (row.try_get("fresh")?, text_row(&row, 1)?);
             bytes += row.size();
             rows.push((fresh, row));
@@ -284,7 +284,7 @@ impl Store {
         );
         let longest = patience.map(|p| p + LONGEST_SCAN);
         let scanned = answered(longest, transaction.query_one(&scan, &[])).await;
-        let scanned = scanned.map_err(Error::of_a_read).context(reading())?;
+        let scanned = scanned.map_err(Error::of_source).context(reading())?;
         let there = scanned.try_get("there")?;
         let portal = match scanned.try_get::<_, Option<&str>>("first")? {
             Some(first) => {
@@ -298,7 +298,8 @@ impl Store {
                         ("filter", &quote::captured(source, "t.").unwrap_or_else(|| "true".to_owned())),
                     ],
                 );
-                Some(answered(patience, transaction.bind(&sql, &[])).await.context(reading())?)
+                let bound = answered(patience, transaction.bind(&sql, &[])).await;
+                Some(bound.map_err(Error::of_source).context(reading())?)
             }
             None => None,
         };
@@ -349,10 +350,10 @@ async fn relation_read(
     let table = quote::table(&source.definition);
     let reading = || format!("reading {}", source.name());
     let lock = quote::fill(include_str!("sql/relation_lock.sql"), &[("table", &table)]);
-    answered(patience, transaction.batch_execute(&lock)).await.map_err(Error::of_a_read).context(reading())?;
+    answered(patience, transaction.batch_execute(&lock)).await.map_err(Error::of_source).context(reading())?;
     let params: [&(dyn ToSql + Sync); 1] = [&table];
     let found = transaction.query_one(include_str!("sql/relation.sql"), &params);
-    let row = answered(patience, found).await.context(reading())?;
+    let row = answered(patience, found).await.map_err(Error::of_source).context(reading())?;
     Ok(Relation { oid: row.try_get(0)?, filenode: row.try_get(1)? })
 }
 
@@ -387,10 +388,10 @@ impl FrontierRead<'_> {
                 None => {
                     asked = true;
                     let stream = self.transaction.query_portal_raw(portal, limit);
-                    self.fetched.insert(Box::pin(answered(patience, stream).await.map_err(Error::of_a_read)?))
+                    self.fetched.insert(Box::pin(answered(patience, stream).await.map_err(Error::of_source)?))
                 }
             };
-            while let Some(row) = answered(patience, fetched.try_next()).await.map_err(Error::of_a_read)? {
+            while let Some(row) = answered(patience, fetched.try_next()).await.map_err(Error::of_source)? {
                 let row = text_row(&row, 0)?;
                 bytes += row.size();
                 rows.push(row);
@@ -434,6 +435,7 @@ impl FrontierRead<'_> {
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
         let row = answered(patience, self.transaction.query_one(&sql, &params))
             .await
+            .map_err(Error::of_source)
             .context(format!("counting the rows of {}", source.name()))?;
         Ok(Some(Conservation {
             handed_off: row.try_get("handed_off")?,

@@ -26,7 +26,9 @@ impl Session<'_> {
             None if self.reader.snapshot().await?.xmin < below => return Ok(()),
             None => Instant::now(),
         };
-        let read = |turn: &Turn| self.shared.looked_at(turn.source.name()) > Some(closed_at);
+        // One that cannot be read is not waited for: its rows are found whenever it can be.
+        let read =
+            |turn: &Turn| turn.unreadable || self.shared.looked_at(turn.source.name()) > Some(closed_at);
         let next =
             if turns.iter().all(read) { None } else { Some(Unsettled { below, closed_at: Some(closed_at) }) };
         // Mended again meanwhile: that is another one.
