@@ -1,7 +1,7 @@
 //! The kinds of findings there are, by name, for whoever asks for one of them.
 
 /// What the daemon, the gates and the watchdog raise. A test reads them where they are raised, and misses none.
-pub const KINDS: [&str; 29] = [
+pub const KINDS: [&str; 30] = [
     "audit_row_refused",
     "config_invalid",
     "cursor_dlq",
@@ -24,6 +24,7 @@ pub const KINDS: [&str; 29] = [
     "queue_worker_silent",
     "slot_budget_exceeded",
     "slot_lost",
+    "slot_unused",
     "source_not_append_only",
     "source_not_conserved",
     "source_unreadable",
