@@ -12,3 +12,6 @@ delete from public.event_type_registry r
  where r.event_domain = 'governance' and r.event_type like 'governance.handoff.%'
    and not exists (select from public.event_outbox e where e.event_domain = r.event_domain and e.event_type = r.event_type);
 delete from public.dot_config where key in ('governance.ruleset_version', 'governance.holes.kept');
+drop table gov_handoff.definitions;
+drop table gov_handoff.batches;
+drop schema gov_handoff;

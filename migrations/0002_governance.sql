@@ -1,6 +1,19 @@
 -- What is ours: cursors, open id ranges, stream position, frontier, the candidate store, job subscriptions, event types.
 -- Additive only; 0002_governance.down.sql takes all of it away again.
 
+-- The gates live in a schema of their own, in which nobody but us may create. In `public` others often may: a function of the
+-- same name with arguments that fit better would be called in the place of ours, with the rights of the gates' owner.
+create schema gov_handoff;
+
+-- Locks are tables of ours, on which nobody but the gates' owner has a privilege; an advisory lock could be taken by anybody
+-- who may connect. They hold no rows. Reading one is its shared mode, `lock table … in access exclusive mode` the exclusive one.
+-- Whoever takes several takes them in this order, and before any row: batches, definitions, then the rows of lease and cursor.
+--
+--   batches      shared by everything that records; exclusive for what no batch may overlap: types, trust, definitions, retention
+--   definitions  exclusive for whoever changes a source
+create table gov_handoff.batches ();
+create table gov_handoff.definitions ();
+
 create table public.gov_worker_cursor (
     worker_name       text        not null,
     source_name       text        not null,

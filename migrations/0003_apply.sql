@@ -1,5 +1,5 @@
--- The function gates are the only way anything of ours writes: set-based, SECURITY DEFINER, fixed search_path, owned by a
--- role that nobody logs in as (0007). Error codes of our own: GH001 lease lost, GH002 ranges changed, GH003 refused.
+-- The function gates are the only way anything of ours writes: set-based, SECURITY DEFINER, owned by a role that nobody logs in
+-- as (0007). Their search_path has no schema that others may write to, and every name inside is qualified. Error codes of our own: GH001 lease lost, GH002 ranges changed, GH003 refused.
 -- This is the one that hands off; the others follow by subject: lease, findings, sources.
 
 -- Identity ---------------------------------------------------------------------------------------------------------
@@ -7,7 +7,7 @@
 -- A version-8 UUID: 16 bits of the source, an ordered prefix of the key, a hash tail. Integer keys are in it whole, so
 -- that the indexes grow at their right edge; uuid and text keys give 32 bits for locality and 74 bits of hash, enough
 -- that a billion rows do not collide. With a kind it is the signal's id, without one the row's subject reference.
-create function public.gov_handoff_identity(p_source text, p_id_type text, p_key text, p_kind text default null)
+create function gov_handoff.gov_handoff_identity(p_source text, p_id_type text, p_key text, p_kind text default null)
 returns uuid language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
@@ -37,20 +37,19 @@ $$;
 
 -- Apply ------------------------------------------------------------------------------------------------------------
 
--- Whether (p_ts, p_id) lies ahead of the recorded watermark; integers compare as numbers.
-create function public.gov_watermark_ahead(p_ts timestamptz, p_id text, p_old_ts timestamptz, p_old_id text,
+-- Whether (p_ts, p_id) lies ahead of the recorded watermark; integers compare as numbers. A body that is parsed when it is made,
+-- like this one, means the same under every search_path and needs none of its own.
+create function gov_handoff.gov_watermark_ahead(p_ts timestamptz, p_id text, p_old_ts timestamptz, p_old_id text,
                                            p_definition jsonb)
 returns boolean language sql immutable
-as $$
-    select p_id is not null and (
+return p_id is not null and (
         p_old_id is null
         or p_old_ts is null and p_ts is not null
         or p_ts > p_old_ts
         or (p_ts is not distinct from p_old_ts
             and case when p_definition #>> '{id,type}' in ('int4', 'int8')
                      then p_id::numeric > p_old_id::numeric
-                     else p_id collate "C" > p_old_id collate "C" end))
-$$;
+                     else p_id collate "C" > p_old_id collate "C" end));
 
 -- One batch, one statement of the client, one commit. The order inside: types are read under a shared lock (an activation
 -- waits for us, or we see it); signals and captures by identity; marks for what is new only; ranges, cursors and the
@@ -62,7 +61,7 @@ $$;
 -- r_* describe the rules met in this batch, s_* the signals sorted by id (s_rule is an index into r_*; s_flag 0 normal,
 -- 1 untrusted, 2 unmapped; s_object marks the one signal that stands for its object), g_* the coalesced groups sorted by
 -- key, c_* the sources' cursors, x_* the open id ranges of one source, l_* the replication slot.
-create function public.gov_handoff_apply(
+create function gov_handoff.gov_handoff_apply(
     p_worker text, p_owner text, p_term bigint, p_captured_by text,
     r_source text[], r_table text[], r_kind text[], r_stream text[], r_severity text[], r_bumps boolean[],
     s_id uuid[], s_ref uuid[], s_rule int[], s_flag smallint[], s_object boolean[], s_object_type text[],
@@ -73,7 +72,7 @@ create function public.gov_handoff_apply(
     x_source text, x_closed_lo bigint[], x_closed_hi bigint[], x_open_lo bigint[], x_open_hi bigint[],
     l_slot text, l_lsn pg_lsn)
 returns table (emitted bigint, captured bigint) language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
@@ -93,24 +92,24 @@ declare
     v_n bigint;
     v_finding record;
 begin
-    if gov_lease_stolen(p_worker) then
+    if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
     end if;
     if v_total > 0 then
-        perform pg_advisory_xact_lock_shared(6748001, 1);
+        perform from gov_handoff.batches;
         select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
                array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n),
-               (select exists (select from event_pending)),
+               (select exists (select from public.event_pending)),
                -- What is no number must not make every row poison; the watchdog says so.
                (select coalesce(max(case when value ~ '^[0-9]{1,9}$' then value::int end), 1)
-                  from dot_config where key = 'governance.ruleset_version')
+                  from public.dot_config where key = 'governance.ruleset_version')
           into v_active, v_any_active, v_change, v_pending, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
-          left join event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
+          left join public.event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
 
         if v_any_active then
             with recorded as (
-                insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+                insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
                     event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
                     payload_classification, safe_payload, occurred_at)
                 select s.id, 'governance', r_kind[s.rule], r_stream[s.rule], r_severity[s.rule], 'immediate',
@@ -134,7 +133,7 @@ begin
 
         if false = any (v_active) or 1 = any (s_flag) or 2 = any (s_flag) then
             with staged as (
-                insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref,
+                insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref,
                     canonical_address, actor_ref, capture_payload, last_error)
                 select s.id, 'governance', r_kind[s.rule], r_table[s.rule], s.ref, s.address, s.actor,
                        jsonb_build_object('object_type', s.object_type, 'object_ref', s.object_ref,
@@ -150,7 +149,7 @@ begin
                        as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor)
                  where not (s.flag = 0 and v_active[s.rule])
                    -- Emitted before its type was taken out of service: it stays where it is.
-                   and not exists (select from event_outbox o where o.id = s.id)
+                   and not exists (select from public.event_outbox o where o.id = s.id)
                 on conflict (id) do nothing
                 returning id
             )
@@ -159,10 +158,10 @@ begin
             -- Captured, drained, lost from the outbox, and found by an audit while its type is out of service again: the capture
             -- is opened again, or nothing would ever record it. It is not new: its groups were marked when it was captured.
             if v_emitted_n + v_captured_n < v_total then
-                update event_pending p set processed_at = null
+                update public.event_pending p set processed_at = null
                   from unnest(s_id, s_rule, s_flag) as s (id, rule, flag)
                  where p.id = s.id and p.processed_at is not null and not (s.flag = 0 and v_active[s.rule])
-                   and not exists (select from event_outbox o where o.id = s.id);
+                   and not exists (select from public.event_outbox o where o.id = s.id);
                 get diagnostics v_reopened_n = row_count;
             end if;
 
@@ -171,7 +170,7 @@ begin
                     select distinct f.flag, r_kind[f.rule] as kind, r_source[f.rule] as source,
                            -- As the source's definition tells producers apart, whoever's lease this is.
                            case when f.flag = 1
-                                then case (select c.metadata #>> '{trust,by}' from gov_worker_cursor c
+                                then case (select c.metadata #>> '{trust,by}' from public.gov_worker_cursor c
                                             where c.source_name = r_source[f.rule] and c.metadata ? 'id'
                                             order by c.worker_name = p_worker desc limit 1)
                                      when 'actor_ref' then f.actor else f.system end end as producer
@@ -179,11 +178,11 @@ begin
                      where f.flag > 0 or not v_active[f.rule]
                 loop
                     if v_finding.flag = 1 then
-                        perform gov_finding_raise('untrusted_source',
+                        perform gov_handoff.gov_finding_raise('untrusted_source',
                             'untrusted_source:' || v_finding.source || ':' || v_finding.producer, 'warning',
                             jsonb_build_object('source', v_finding.source, 'producer', v_finding.producer), true);
                     else
-                        perform gov_finding_raise('handoff_unregistered_type',
+                        perform gov_handoff.gov_finding_raise('handoff_unregistered_type',
                             'handoff_unregistered_type:' || v_finding.kind
                                 || case when v_finding.flag = 2 then ':' || v_finding.source else '' end,
                             'info', jsonb_build_object('event_type', v_finding.kind, 'source', v_finding.source), true);
@@ -197,7 +196,7 @@ begin
             -- captured as untrusted has marked nothing yet.
             if v_pending and v_emitted_n > 0 then
                 select array_agg(u.id) into v_out from unnest(v_out) as u (id)
-                 where not exists (select from event_pending p
+                 where not exists (select from public.event_pending p
                                     where p.id = u.id and p.last_error is distinct from 'untrusted_source');
             end if;
             v_new := coalesce(v_out, '{}') || coalesce(v_captured, '{}');
@@ -210,7 +209,7 @@ begin
                    into v_n using s_id, s_rule, s_flag, r_bumps, v_new;
                 if v_n > 0 then
                     -- What is no number is left as it is: what it should have been is for an operator to say.
-                    update dot_config set value = (value::int + 1)::text
+                    update public.dot_config set value = (value::int + 1)::text
                      where key = 'governance.ruleset_version' and value ~ '^[0-9]{1,9}$'
                     returning value::int into v_n;
                     v_ruleset := coalesce(v_n, v_ruleset);
@@ -220,7 +219,7 @@ begin
             -- Marks come last among the effects: they are the rows that batches share, so their locks are held shortest.
             if v_all_new then
                 with groups as (
-                    insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes,
+                    insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes,
                         last_occurred_at)
                     select g.key, g.dims, g.reason, now(), g.changes, g.latest
                       from unnest(g_key, g_dims, g_reason, g_count, g_latest) as g (key, dims, reason, changes, latest)
@@ -229,7 +228,7 @@ begin
                             generation = c.generation + 1, changes = c.changes + excluded.changes,
                             last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
                 )
-                insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
+                insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
                     dirty_reason, dirtied_at, last_occurred_at)
                 select s.address, v_ruleset, s.object_type, s.grp, r_kind[s.rule], now(), s.occurred
                   from unnest(s_object, s_rule, s_object_type, s_address, s_group, s_occurred)
@@ -241,12 +240,12 @@ begin
                         generation = c.generation + 1, group_key = excluded.group_key,
                         last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at);
             elsif cardinality(v_new) > 0 then
-                perform gov_handoff_mark_new(v_new, v_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type,
+                perform gov_handoff.gov_handoff_mark_new(v_new, v_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type,
                     s_address, s_group, s_occurred, g_key, g_dims);
             end if;
 
             if cardinality(array_remove(s_scope, null)) > 0 then
-                execute 'update gov_candidate_group g
+                execute 'update public.gov_candidate_group g
                             set dirty = true, dirty_reason = x.kind, dirtied_at = now(), generation = g.generation + 1
                            from (select distinct on (s.scope) s.scope, ($3)[s.rule] as kind
                                    from unnest($1, $2, $4, $5) as s (id, rule, flag, scope)
@@ -258,30 +257,30 @@ begin
     end if;
 
     if x_source is not null then
-        perform gov_gap_replace(p_worker, x_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
+        perform gov_handoff.gov_gap_replace(p_worker, x_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
     end if;
 
     -- One statement for all that moves, because starting one is most of its cost. The watermark is for order, lag and
     -- people; it only ever moves forward, and a hole filled late leaves it where it is. The fence is an UPDATE, as in
     -- gov_lease_fence: its row lock orders us against a takeover, and nothing but the commit follows it.
     with cursors as (
-        update gov_worker_cursor c
+        update public.gov_worker_cursor c
            set events_seen = c.events_seen + u.seen,
                attempts_written = c.attempts_written + u.signals,
                last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
                last_watermark_ts = case
-                   when gov_watermark_ahead(u.ts, u.id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   when gov_handoff.gov_watermark_ahead(u.ts, u.id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
                    then u.ts else c.last_watermark_ts end,
                last_watermark_id = case
-                   when gov_watermark_ahead(u.ts, u.id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   when gov_handoff.gov_watermark_ahead(u.ts, u.id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
                    then u.id else c.last_watermark_id end
           from unnest(c_source, c_ts, c_id, c_seen, c_signals) as u (source, ts, id, seen, signals)
          where c.worker_name = p_worker and c.source_name = u.source
     ), moved as (
-        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+        update public.gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
          where slot_name = l_slot and durable_lsn < l_lsn
     ), fence as (
-        update queue_heartbeat
+        update public.queue_heartbeat
            set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
          where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
            and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond'
@@ -301,35 +300,33 @@ $$;
 -- arrays there is nothing to join and the server has half the plan to set up. Same order of steps and of locks, same
 -- effects (a test compares them). A signal whose type is not active goes the general way, and so is captured there. It
 -- returns how many were emitted and captured, as an array: a row would be a table function to the server.
-create function public.gov_handoff_apply_one(
+create function gov_handoff.gov_handoff_apply_one(
     p_worker text, p_owner text, p_term bigint, p_captured_by text,
     r_source text, r_table text, r_kind text, r_change text, r_stream text, r_severity text,
     s_id uuid, s_ref uuid, s_object boolean, s_object_type text, s_object_ref text, s_address text, s_group text,
     s_key text, s_occurred timestamptz, s_system text, s_actor text, g_dims jsonb,
     c_ts timestamptz, c_id text, l_slot text, l_lsn pg_lsn)
 returns bigint[] language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_locked text;
     v_active boolean;
     v_pending boolean;
     v_ruleset int;
     v_emitted bigint;
 begin
-    if gov_lease_stolen(p_worker) then
+    if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
     end if;
-    -- An assignment, because PERFORM would start a statement for it.
-    v_locked := pg_advisory_xact_lock_shared(6748001, 1);
+    perform from gov_handoff.batches;
     select t.active,
-           exists (select from event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
+           exists (select from public.event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
            coalesce((select case when value ~ '^[0-9]{1,9}$' then value::int end
-                       from dot_config where key = 'governance.ruleset_version'), 1)
+                       from public.dot_config where key = 'governance.ruleset_version'), 1)
       into v_active, v_pending, v_ruleset
-      from event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
+      from public.event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
     if v_active is not true then
-        return (select array[a.emitted, a.captured] from gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
+        return (select array[a.emitted, a.captured] from gov_handoff.gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
             array[r_source], array[r_table], array[r_kind], array[r_stream], array[r_severity], array[false],
             array[s_id], array[s_ref], array[1], array[0::smallint], array[s_object], array[s_object_type],
             array[s_object_ref], array[s_address], array[s_group], array[s_key], array[s_occurred], array[s_system],
@@ -340,7 +337,7 @@ begin
     end if;
 
     with recorded as (
-        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+        insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
             payload_classification, safe_payload, occurred_at)
         values (s_id, 'governance', r_kind, r_stream, r_severity, 'immediate', r_table, s_ref, s_address, s_actor,
@@ -354,7 +351,7 @@ begin
             where event_subject_ref is not null do nothing
         returning 1
     ), groups as (
-        insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+        insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
         -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
         select s_group, g_dims, r_kind, now(), 1, s_occurred from recorded where not v_pending
         on conflict (group_key) do update
@@ -362,7 +359,7 @@ begin
                 generation = c.generation + 1, changes = c.changes + excluded.changes,
                 last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
     ), objects as (
-        insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
+        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
             dirty_reason, dirtied_at, last_occurred_at)
         select s_address, v_ruleset, s_object_type, s_group, r_kind, now(), s_occurred
           from recorded where s_object and not v_pending
@@ -374,18 +371,18 @@ begin
     select count(*) into v_emitted from recorded;
 
     with cursors as (
-        update gov_worker_cursor c
+        update public.gov_worker_cursor c
            set events_seen = c.events_seen + 1, attempts_written = c.attempts_written + 1,
                last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
                last_watermark_ts = case
-                   when gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   when gov_handoff.gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
                    then c_ts else c.last_watermark_ts end,
                last_watermark_id = case
-                   when gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
+                   when gov_handoff.gov_watermark_ahead(c_ts, c_id, c.last_watermark_ts, c.last_watermark_id, c.metadata)
                    then c_id else c.last_watermark_id end
          where c.worker_name = p_worker and c.source_name = r_source
     )
-    update queue_heartbeat
+    update public.queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, last_tick_status = 'ok'
      where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
        and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
@@ -395,7 +392,7 @@ begin
     -- Not each time: the stream leaves it out where it would be another page to write for one signal. After the lease and the cursor, as
     -- in the general gate.
     if l_slot is not null then
-        update gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
+        update public.gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
          where slot_name = l_slot and durable_lsn < l_lsn;
     end if;
     return array[v_emitted, 0];
@@ -403,15 +400,15 @@ end
 $$;
 
 -- The same marks when only a part of the batch was new. Planned anew each time (EXECUTE), because it has to join.
-create function public.gov_handoff_mark_new(
+create function gov_handoff.gov_handoff_mark_new(
     p_new uuid[], p_ruleset int, r_kind text[], s_id uuid[], s_rule int[], s_flag smallint[], s_object boolean[],
     s_object_type text[], s_address text[], s_group text[], s_occurred timestamptz[], g_key text[], g_dims jsonb[])
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     execute $q$
-        insert into gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key, dirty_reason,
+        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key, dirty_reason,
             dirtied_at, last_occurred_at)
         select distinct on (s.address collate "C") s.address, $2, s.object_type, s.grp, ($3)[s.rule], now(), s.occurred
           from unnest($4, $5, $6, $7, $8, $9, $10, $11)
@@ -425,7 +422,7 @@ begin
                 last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
     $q$ using p_new, p_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type, s_address, s_group, s_occurred;
     execute $q$
-        insert into gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+        insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
         select s.grp, min(g.dims::text)::jsonb, max(($2)[s.rule]), now(), count(*), max(s.occurred)
           from unnest($3, $4, $5, $6, $7) as s (id, rule, flag, grp, occurred)
           join unnest($8, $9) as g (key, dims) on g.key = s.grp
@@ -443,38 +440,38 @@ $$;
 -- Whether the gates can work at all: each table that they write, by the columns that they write, without a row. A refusal that
 -- may be a trigger's word about one row or the sign of a table that is gone is told apart by it. Nothing is written, so there
 -- is nothing to fence.
-create function public.gov_handoff_probe()
+create function gov_handoff.gov_handoff_probe()
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+    insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
         event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system, payload_classification,
         safe_payload, occurred_at)
     select o.id, o.event_domain, o.event_type, o.event_stream, o.event_severity, o.delivery_lane, o.event_subject_table,
            o.event_subject_ref, o.canonical_address, o.actor_ref, o.source_system, o.payload_classification,
            o.safe_payload, o.occurred_at
-      from event_outbox o where false
+      from public.event_outbox o where false
     on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
         where event_subject_ref is not null do nothing;
-    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+    insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
         capture_payload, last_error)
     select p.id, p.event_domain, p.event_type_hint, p.entity_table, p.entity_ref, p.canonical_address, p.actor_ref,
            p.capture_payload, p.last_error
-      from event_pending p where false
+      from public.event_pending p where false
     on conflict (id) do nothing;
-    insert into gov_candidate_group (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+    insert into public.gov_candidate_group (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
     select g.group_key, g.dims, g.dirty_reason, g.dirtied_at, g.changes, g.last_occurred_at
-      from gov_candidate_group g where false
+      from public.gov_candidate_group g where false
     on conflict (group_key) do nothing;
-    insert into gov_candidate_state (candidate_key, ruleset_version, object_type, group_key, dirty_reason, dirtied_at,
+    insert into public.gov_candidate_state (candidate_key, ruleset_version, object_type, group_key, dirty_reason, dirtied_at,
         last_occurred_at)
     select c.candidate_key, c.ruleset_version, c.object_type, c.group_key, c.dirty_reason, c.dirtied_at, c.last_occurred_at
-      from gov_candidate_state c where false
+      from public.gov_candidate_state c where false
     on conflict (candidate_key, ruleset_version) do nothing;
-    update gov_worker_cursor set last_watermark_id = last_watermark_id where false;
-    update gov_stream_position set durable_lsn = durable_lsn where false;
-    update queue_heartbeat set last_tick_at = last_tick_at where false;
-    perform t.active, c.value from event_type_registry t, dot_config c where false;
+    update public.gov_worker_cursor set last_watermark_id = last_watermark_id where false;
+    update public.gov_stream_position set durable_lsn = durable_lsn where false;
+    update public.queue_heartbeat set last_tick_at = last_tick_at where false;
+    perform t.active, c.value from public.event_type_registry t, dot_config c where false;
 end
 $$;

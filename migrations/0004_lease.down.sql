@@ -1,3 +1,3 @@
-drop function public.gov_lease_or_operator, public.gov_lease_fence, public.gov_lease_resign, public.gov_lease_stolen,
-    public.gov_lease_renew, public.gov_lease_claim,
-    public.gov_clock_mend;
+drop function gov_handoff.gov_lease_or_operator, gov_handoff.gov_lease_fence, gov_handoff.gov_lease_resign, gov_handoff.gov_lease_stolen,
+    gov_handoff.gov_lease_renew, gov_handoff.gov_lease_claim,
+    gov_handoff.gov_clock_mend;

@@ -1,2 +1,2 @@
-drop function public.gov_audit_note, public.gov_audit_write, public.gov_finding_sustain, public.gov_finding_resolve,
-    public.gov_finding_raise, public.gov_finding_emit, public.gov_severity_rank;
+drop function gov_handoff.gov_audit_note, gov_handoff.gov_audit_write, gov_handoff.gov_finding_sustain, gov_handoff.gov_finding_resolve,
+    gov_handoff.gov_finding_raise, gov_handoff.gov_finding_emit, gov_handoff.gov_severity_rank;

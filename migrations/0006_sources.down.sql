@@ -1,4 +1,4 @@
-drop function public.gov_frontier_advance, public.gov_stream_confirm, public.gov_stream_bind, public.gov_gap_cool,
-    public.gov_gap_replace, public.gov_source_remove, public.gov_source_put, public.gov_source_open,
-    public.gov_source_bind, public.gov_handoff_drain, public.gov_handoff_drain_some, public.gov_handoff_drain_refused,
-    public.gov_type_set_active;
+drop function gov_handoff.gov_frontier_advance, gov_handoff.gov_stream_confirm, gov_handoff.gov_stream_bind, gov_handoff.gov_gap_cool,
+    gov_handoff.gov_gap_replace, gov_handoff.gov_source_remove, gov_handoff.gov_source_put, gov_handoff.gov_source_open,
+    gov_handoff.gov_source_bind, gov_handoff.gov_handoff_drain, gov_handoff.gov_handoff_drain_some, gov_handoff.gov_handoff_drain_refused,
+    gov_handoff.gov_type_set_active;

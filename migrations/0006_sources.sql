@@ -4,21 +4,21 @@
 
 -- The exclusive lock waits for every apply that still sees the old state, so that what it captured is there to be drained.
 -- One type of the system domain is ours to announce under.
-create function public.gov_type_set_active(p_type text, p_active boolean)
+create function gov_handoff.gov_type_set_active(p_type text, p_active boolean)
 returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_domain constant text := case when p_type = 'queue_worker_silent' then 'system' else 'governance' end;
 begin
-    perform pg_advisory_xact_lock(6748001, 1);
-    update event_type_registry set active = p_active
+    lock table gov_handoff.batches in access exclusive mode;
+    update public.event_type_registry set active = p_active
      where event_domain = v_domain and event_type = p_type and active is distinct from p_active;
     if found then
-        perform gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
+        perform gov_handoff.gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
         return true;
     end if;
-    if not exists (select from event_type_registry where event_domain = v_domain and event_type = p_type) then
+    if not exists (select from public.event_type_registry where event_domain = v_domain and event_type = p_type) then
         raise exception 'event type % is not registered', p_type using errcode = 'GH003',
             hint = 'gov-handoff types list shows the registered ones';
     end if;
@@ -28,32 +28,34 @@ $$;
 
 -- A row that was captured and that the outbox refuses: it stays captured, so that it marks nothing again, and says why; and it
 -- is staged, so that the retry lane reads it again from its source, in the end makes a dead letter of it, and holds up nothing.
-create function public.gov_handoff_drain_refused(p_id uuid, p_error text)
+create function gov_handoff.gov_handoff_drain_refused(p_id uuid, p_error text)
 returns void language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+    insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
         capture_payload, error_count, last_error)
-    select gov_handoff_identity(p.capture_payload ->> 'source', coalesce(c.id_type, 'text'),
+    select gov_handoff.gov_handoff_identity(p.capture_payload ->> 'source', coalesce(c.id_type, 'text'),
                p.capture_payload ->> 'source_key', 'governance.handoff.retry'),
            'governance', 'governance.handoff.retry', p.entity_table, p.entity_ref, left(p.canonical_address, 300),
            left(p.actor_ref, 300),
            jsonb_build_object('source', p.capture_payload ->> 'source', 'source_key', p.capture_payload ->> 'source_key',
                               'canonical_address', left(p.canonical_address, 300)),
            1, p_error
-      from event_pending p
-      left join lateral (select min(w.metadata #>> '{id,type}') as id_type from gov_worker_cursor w
+      from public.event_pending p
+      left join lateral (select min(w.metadata #>> '{id,type}') as id_type from public.gov_worker_cursor w
                           where w.source_name = p.capture_payload ->> 'source' and w.metadata ? 'id') c on true
      where p.id = p_id
     on conflict (id) do nothing;
-    update event_pending set last_error = 'refused_by_outbox', error_count = error_count + 1 where id = p_id;
+    update public.event_pending set last_error = 'refused_by_outbox', error_count = error_count + 1 where id = p_id;
 end
 $$;
 
 -- Moves these, halved until what the outbox refuses stands alone; how many that were. What is about the session, the server or
 -- the lease is no row's fault and ends the drain, as core's table has it (src/error.rs); so is a gate that cannot work at all.
-create function public.gov_handoff_drain_some(p_ids uuid[])
+create function gov_handoff.gov_handoff_drain_some(p_ids uuid[])
 returns bigint language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_state text;
@@ -61,7 +63,7 @@ declare
     v_half int := cardinality(p_ids) / 2;
 begin
     begin
-        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+        insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
             payload_classification, safe_payload, occurred_at)
         select p.id, 'governance', p.event_type_hint, p.capture_payload ->> 'event_stream',
@@ -69,10 +71,10 @@ begin
                p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
                p.capture_payload - 'event_stream' - 'event_severity',
                coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
-          from event_pending p where p.id = any (p_ids)
+          from public.event_pending p where p.id = any (p_ids)
         on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
             where event_subject_ref is not null do nothing;
-        update event_pending p set processed_at = clock_timestamp() where p.id = any (p_ids);
+        update public.event_pending p set processed_at = clock_timestamp() where p.id = any (p_ids);
         return 0;
     exception when others then
         get stacked diagnostics v_state = returned_sqlstate, v_constraint = constraint_name;
@@ -82,12 +84,12 @@ begin
         end if;
     end;
     if left(v_state, 2) in ('42', 'XX') then
-        perform gov_handoff_probe();
+        perform gov_handoff.gov_handoff_probe();
     end if;
     if v_half > 0 then
-        return gov_handoff_drain_some(p_ids[:v_half]) + gov_handoff_drain_some(p_ids[v_half + 1:]);
+        return gov_handoff.gov_handoff_drain_some(p_ids[:v_half]) + gov_handoff.gov_handoff_drain_some(p_ids[v_half + 1:]);
     end if;
-    perform gov_handoff_drain_refused(p_ids[1], format('refused by the database (%s%s)', v_state,
+    perform gov_handoff.gov_handoff_drain_refused(p_ids[1], format('refused by the database (%s%s)', v_state,
         case when v_constraint <> '' then ', constraint ' || v_constraint else '' end));
     return 1;
 end
@@ -96,30 +98,30 @@ $$;
 -- Moves up to p_limit captured handoffs of an active type to the outbox under the identity they were captured with; how many
 -- that were, and how many the outbox refused. It marks nothing: the groups were marked when the handoffs were captured.
 -- The daemon drains under its lease and is fenced, last, like every effect of it. Without a lease it is an operator's doing.
-create function public.gov_handoff_drain(p_worker text, p_owner text, p_term bigint, p_type text, p_limit int)
+create function gov_handoff.gov_handoff_drain(p_worker text, p_owner text, p_term bigint, p_type text, p_limit int)
 returns table (moved bigint, refused bigint) language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_ids uuid[];
 begin
-    perform gov_lease_or_operator(p_owner);
+    perform gov_handoff.gov_lease_or_operator(p_owner);
     moved := 0;
     refused := 0;
-    perform pg_advisory_xact_lock_shared(6748001, 1);
-    if exists (select from event_type_registry where event_domain = 'governance' and event_type = p_type and active) then
+    perform from gov_handoff.batches;
+    if exists (select from public.event_type_registry where event_domain = 'governance' and event_type = p_type and active) then
         select array_agg(d.id) into v_ids
-          from (select p.id from event_pending p
+          from (select p.id from public.event_pending p
                  where p.event_domain = 'governance' and p.event_type_hint = p_type and p.processed_at is null
                    and p.last_error is null
                  order by p.id limit p_limit for update skip locked) d;
         if v_ids is not null then
-            refused := gov_handoff_drain_some(v_ids);
+            refused := gov_handoff.gov_handoff_drain_some(v_ids);
             moved := cardinality(v_ids) - refused;
         end if;
     end if;
     if p_owner is not null then
-        perform gov_lease_fence(p_worker, p_owner, p_term);
+        perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     end if;
     return next;
 end
@@ -128,9 +130,9 @@ $$;
 -- Sources ----------------------------------------------------------------------------------------------------------
 
 -- Binds a source's name to its table, or refuses: see gov_source_table.
-create function public.gov_source_bind(p_source text, p_definition jsonb)
+create function gov_handoff.gov_source_bind(p_source text, p_definition jsonb)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_schema constant text := coalesce(p_definition ->> 'schema', 'public');
@@ -140,10 +142,10 @@ declare
                                    else p_definition #>> '{id,type}' end;
     v_relation constant oid := (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
                                  where n.nspname = v_schema and c.relname = v_table);
-    v_known gov_source_table;
+    v_known public.gov_source_table;
     v_other text;
 begin
-    select * into v_known from gov_source_table where source_name = p_source;
+    select * into v_known from public.gov_source_table where source_name = p_source;
     if v_known.source_name is not null
        and ((v_known.table_schema, v_known.table_name) <> (v_schema, v_table) and v_known.relation is distinct from v_relation
             or (v_known.id_column, v_known.id_family) <> (v_column, v_family)) then
@@ -152,7 +154,7 @@ begin
             v_schema, v_table, v_family, v_column
             using errcode = 'GH003', hint = 'register it as a source of another name; sources remove ends the reading of the old one';
     end if;
-    select source_name into v_other from gov_source_table
+    select source_name into v_other from public.gov_source_table
      where source_name <> p_source
        and ((table_schema, table_name) = (v_schema, v_table) or relation = v_relation)
      limit 1;
@@ -161,7 +163,7 @@ begin
             v_schema, v_table, v_other, p_source
             using errcode = 'GH003', hint = format('keep the name %s for it; a name that never recorded anything is let go by sources remove', v_other);
     end if;
-    insert into gov_source_table as b (source_name, table_schema, table_name, id_column, id_family, relation)
+    insert into public.gov_source_table as b (source_name, table_schema, table_name, id_column, id_family, relation)
     values (p_source, v_schema, v_table, v_column, v_family, v_relation)
     on conflict (source_name) do update set table_schema = v_schema, table_name = v_table, relation = v_relation;
 end
@@ -172,73 +174,73 @@ $$;
 -- (0008), which are not read again when a source that was removed is registered anew: neither whole keys nor those of which only
 -- some signals are gone, for the rest of these is recorded. (Keys without ranges are looked up one by one, in
 -- gov_retired_signal.) A key that was widened opens what its old type could not hold; p_was is that type's extent.
-create function public.gov_source_open(p_worker text, p_source text, p_is nummultirange, p_was nummultirange)
+create function gov_handoff.gov_source_open(p_worker text, p_source text, p_is nummultirange, p_was nummultirange)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_open nummultirange;
 begin
     -- Numeric and without their upper end, because the last bigint has no successor, and because ranges that touch become one:
     -- the tail has to reach the end of the type.
-    select coalesce((select range_agg(numrange(g.lo, g.hi::numeric + 1)) from gov_worker_gap g
+    select coalesce((select range_agg(numrange(g.lo, g.hi::numeric + 1)) from public.gov_worker_gap g
                       where g.worker_name = p_worker and g.source_name = p_source), '{}')
            + (p_is - p_was
               - coalesce((select range_agg(numrange(t.lo, t.hi::numeric + 1))
-                            from (select r.lo, r.hi from gov_retired_range r where r.source_name = p_source
+                            from (select r.lo, r.hi from public.gov_retired_range r where r.source_name = p_source
                                    union all
-                                  select s.number, s.number from gov_retired_signal s
+                                  select s.number, s.number from public.gov_retired_signal s
                                    where s.source_name = p_source and s.number is not null) t), '{}'))
       into v_open;
     v_open := v_open * p_is;
-    delete from gov_worker_gap g
+    delete from public.gov_worker_gap g
      where g.worker_name = p_worker and g.source_name = p_source
        and not exists (select from unnest(v_open) as r (part) where lower(r.part) = g.lo and upper(r.part) = g.hi::numeric + 1);
-    insert into gov_worker_gap (worker_name, source_name, lo, hi)
+    insert into public.gov_worker_gap (worker_name, source_name, lo, hi)
     select p_worker, p_source, lower(r.part), upper(r.part) - 1 from unnest(v_open) as r (part)
     on conflict (worker_name, source_name, lo) do nothing;
 end
 $$;
 
 -- Registers or redefines a source.
-create function public.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
+create function gov_handoff.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
 returns text language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_old jsonb;
     v_was nummultirange := '{}';
 begin
     -- One definition at a time: two that register the same source would both find none.
-    perform pg_advisory_xact_lock(6748001, 3);
-    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source;
+    lock table gov_handoff.definitions in access exclusive mode;
+    select metadata into v_old from public.gov_worker_cursor where worker_name = p_worker and source_name = p_source;
     if v_old = p_definition then
         return 'unchanged';
     end if;
-    perform gov_source_bind(p_source, p_definition);
+    perform gov_handoff.gov_source_bind(p_source, p_definition);
     if v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
         -- Batches replace ranges as they read them. They come first or see what we leave: this waits for those under way, and
         -- before we hold anything that they want.
-        lock table gov_worker_gap in share row exclusive mode;
+        lock table public.gov_worker_gap in share row exclusive mode;
     end if;
-    select metadata into v_old from gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
+    select metadata into v_old from public.gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
     if v_old is not null then
-        update gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
+        update public.gov_worker_cursor set metadata = p_definition, updated_at = clock_timestamp()
          where worker_name = p_worker and source_name = p_source;
         v_was := case v_old #>> '{id,type}'
                  when 'int4' then '{[-2147483648, 2147483648)}' when 'int8' then '{[-9223372036854775808, 9223372036854775808)}'
                  else '{}' end::nummultirange;
     else
-        insert into gov_worker_cursor (worker_name, source_name, metadata, phase)
+        insert into public.gov_worker_cursor (worker_name, source_name, metadata, phase)
         values (p_worker, p_source, p_definition, 'seeding');
     end if;
     if p_lo is not null and v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
-        perform gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
+        perform gov_handoff.gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
     end if;
     if v_old is null then
         -- What was captured of producers that it did not trust still waits for its promotion, which asks the findings.
-        perform gov_finding_raise('untrusted_source', i.coalesce_key, i.severity, i.detail)
-           from system_issues i
+        perform gov_handoff.gov_finding_raise('untrusted_source', i.coalesce_key, i.severity, i.detail)
+           from public.system_issues i
           where i.issue_kind = 'untrusted_source' and i.detail ->> 'source' = p_source
             and i.resolution = 'the source is no longer registered';
         return 'added';
@@ -247,28 +249,28 @@ begin
 end
 $$;
 
-create function public.gov_source_remove(p_worker text, p_source text)
+create function gov_handoff.gov_source_remove(p_worker text, p_source text)
 returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_used boolean;
 begin
-    perform pg_advisory_xact_lock(6748001, 3);
+    lock table gov_handoff.definitions in access exclusive mode;
     -- In the order in which a certifying pass writes them.
-    delete from gov_worker_frontier where worker_name = p_worker and source_name = p_source;
-    delete from gov_worker_gap where worker_name = p_worker and source_name = p_source;
-    delete from gov_worker_cursor where worker_name = p_worker and source_name = p_source
+    delete from public.gov_worker_frontier where worker_name = p_worker and source_name = p_source;
+    delete from public.gov_worker_gap where worker_name = p_worker and source_name = p_source;
+    delete from public.gov_worker_cursor where worker_name = p_worker and source_name = p_source
     returning events_seen > 0 or attempts_written > 0 or dead_lettered > 0 into v_used;
     if v_used is null then
         return false;
     end if;
     -- Whatever was recorded keeps the name for its table. Another worker may read the source as well.
-    update gov_source_table set used = true where source_name = p_source and v_used and not used;
-    delete from gov_source_table b
+    update public.gov_source_table set used = true where source_name = p_source and v_used and not used;
+    delete from public.gov_source_table b
      where b.source_name = p_source and not b.used
-       and not exists (select from gov_worker_cursor c where c.source_name = p_source);
-    perform gov_finding_orphans();
+       and not exists (select from public.gov_worker_cursor c where c.source_name = p_source);
+    perform gov_handoff.gov_finding_orphans();
     return true;
 end
 $$;
@@ -276,39 +278,39 @@ $$;
 -- Open ranges ------------------------------------------------------------------------------------------------------
 
 -- Ranges are replaced only as they were read: if any of them changed since, nothing is written and the reader starts over.
-create function public.gov_gap_replace(p_worker text, p_source text, p_closed_lo bigint[], p_closed_hi bigint[],
+create function gov_handoff.gov_gap_replace(p_worker text, p_source text, p_closed_lo bigint[], p_closed_hi bigint[],
                                        p_open_lo bigint[], p_open_hi bigint[])
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
 begin
-    delete from gov_worker_gap g using unnest(p_closed_lo, p_closed_hi) as k (lo, hi)
+    delete from public.gov_worker_gap g using unnest(p_closed_lo, p_closed_hi) as k (lo, hi)
      where g.worker_name = p_worker and g.source_name = p_source and g.lo = k.lo and g.hi = k.hi;
     get diagnostics v_n = row_count;
     if v_n <> cardinality(p_closed_lo) then
         raise exception 'the open id ranges of % were changed by another writer', p_source using errcode = 'GH002';
     end if;
-    insert into gov_worker_gap (worker_name, source_name, lo, hi)
+    insert into public.gov_worker_gap (worker_name, source_name, lo, hi)
     select p_worker, p_source, k.lo, k.hi from unnest(p_open_lo, p_open_hi) as k (lo, hi);
 end
 $$;
 
 -- A range goes cold when nobody who could still fill it is left; it stays open and is probed by the slower passes.
-create function public.gov_gap_cool(p_worker text, p_owner text, p_term bigint, p_source text, p_opened_before timestamptz)
+create function gov_handoff.gov_gap_cool(p_worker text, p_owner text, p_term bigint, p_source text, p_opened_before timestamptz)
 returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
 begin
-    update gov_worker_gap set hot = false
+    update public.gov_worker_gap set hot = false
      where worker_name = p_worker and source_name = p_source and hot and opened_at < p_opened_before
        -- The tail is never cold.
-       and hi < (select max(t.hi) from gov_worker_gap t where t.worker_name = p_worker and t.source_name = p_source);
+       and hi < (select max(t.hi) from public.gov_worker_gap t where t.worker_name = p_worker and t.source_name = p_source);
     get diagnostics v_n = row_count;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     return v_n;
 end
 $$;
@@ -316,28 +318,28 @@ $$;
 -- Stream position and frontier -------------------------------------------------------------------------------------
 
 -- Binds a slot to the server it was made on. Going back or to another server is on purpose only: a new slot starts anew.
-create function public.gov_stream_bind(p_worker text, p_owner text, p_term bigint, p_slot text, p_system text,
+create function gov_handoff.gov_stream_bind(p_worker text, p_owner text, p_term bigint, p_slot text, p_system text,
                                        p_timeline int, p_lsn pg_lsn)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-    insert into gov_stream_position (slot_name, system_identifier, timeline, durable_lsn)
+    insert into public.gov_stream_position (slot_name, system_identifier, timeline, durable_lsn)
     values (p_slot, p_system, p_timeline, p_lsn)
     on conflict (slot_name) do update set system_identifier = p_system, timeline = p_timeline, durable_lsn = p_lsn,
         updated_at = clock_timestamp();
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
-create function public.gov_stream_confirm(p_worker text, p_owner text, p_term bigint, p_slot text, p_lsn pg_lsn)
+create function gov_handoff.gov_stream_confirm(p_worker text, p_owner text, p_term bigint, p_slot text, p_lsn pg_lsn)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     -- The lease first, as in the gates that apply: whoever waits, waits in one order.
-    perform gov_lease_fence(p_worker, p_owner, p_term);
-    update gov_stream_position set durable_lsn = p_lsn, updated_at = clock_timestamp()
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
+    update public.gov_stream_position set durable_lsn = p_lsn, updated_at = clock_timestamp()
      where slot_name = p_slot and durable_lsn < p_lsn;
 end
 $$;
@@ -345,17 +347,17 @@ $$;
 -- Every rolled-back insert burns ids, and each stretch of them would stay a range for ever. Beyond so many (`dot_config`,
 -- `governance.holes.kept`) they are left to the frontier. How many ids that were is kept, because rows are counted against the
 -- ids that left the ranges.
-create function public.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
+create function gov_handoff.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
                                             p_system text, p_lsn pg_lsn, p_relation oid, p_filenode oid)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     -- A row each; ten thousand cost a pass over all of them fifty milliseconds.
-    v_kept bigint := gov_config_number('governance.holes.kept', 10000, 0, 1000000);
+    v_kept bigint := gov_handoff.gov_config_number('governance.holes.kept', 10000, 0, 1000000);
     v_away numeric;
 begin
-    insert into gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn, relation, filenode)
+    insert into public.gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn, relation, filenode)
     values (p_worker, p_source, p_frontier, p_system, p_lsn, p_relation, p_filenode)
     on conflict (worker_name, source_name) do update
         set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, relation = p_relation,
@@ -370,23 +372,23 @@ begin
     -- pass selects it by that and not by its id. So ids that nobody seems to use may leave the ranges as soon as there is a
     -- frontier; they are found at its cadence then. Not the lowest range, which is the way down, and nothing that is hot.
     with gone as (
-        delete from gov_worker_gap g
-         using (select c.lo from gov_worker_gap c
+        delete from public.gov_worker_gap g
+         using (select c.lo from public.gov_worker_gap c
                  where c.worker_name = p_worker and c.source_name = p_source and not c.hot
-                   and c.lo > (select min(m.lo) from gov_worker_gap m
+                   and c.lo > (select min(m.lo) from public.gov_worker_gap m
                                 where m.worker_name = p_worker and m.source_name = p_source)
                  order by c.lo
-                 limit (select greatest(count(*) - v_kept, 0) from gov_worker_gap n
+                 limit (select greatest(count(*) - v_kept, 0) from public.gov_worker_gap n
                          where n.worker_name = p_worker and n.source_name = p_source and not n.hot)) x
          where g.worker_name = p_worker and g.source_name = p_source and g.lo = x.lo
         returning g.hi::numeric - g.lo::numeric + 1 as ids
     )
     select sum(ids) into v_away from gone;
     if v_away is not null then
-        update gov_worker_frontier set certified_away = certified_away + v_away
+        update public.gov_worker_frontier set certified_away = certified_away + v_away
          where worker_name = p_worker and source_name = p_source;
     end if;
     -- Last, as everywhere: its row lock orders us against a takeover, and nothing but the commit follows it.
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;

@@ -20,4 +20,5 @@ begin
 end
 $$;
 revoke select on public.gov_schema_version from gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
-revoke usage on schema public from gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+revoke all on gov_handoff.batches, gov_handoff.definitions from gov_handoff_owner;
+revoke usage on schema public, gov_handoff from gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

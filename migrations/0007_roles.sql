@@ -27,14 +27,17 @@ do $$
 begin
     if not (select r.rolsuper from pg_roles r where r.rolname = current_user) then
         execute format('grant gov_handoff_owner to %I', current_user);
-        grant create on schema public to gov_handoff_owner;
+        grant create on schema public, gov_handoff to gov_handoff_owner;
         -- For good: who owns the tables may register sources and activate types, and `migrate` itself goes on to do so.
         execute format('grant gov_handoff_operator to %I', current_user);
     end if;
 end
 $$;
 
-grant usage on schema public to gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+grant usage on schema public, gov_handoff to gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
+
+-- Reading and locking them is for the gates alone.
+grant select, update on gov_handoff.batches, gov_handoff.definitions to gov_handoff_owner;
 
 grant select, insert on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.event_pending, public.iu_route_dead_letter, public.queue_heartbeat,
@@ -105,7 +108,7 @@ begin
     for f in
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
-         where p.pronamespace = 'public'::regnamespace and p.proname ~ '^gov_(handoff|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
+         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(handoff|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);

@@ -49,22 +49,22 @@ create index gov_certificate_log_taken on public.gov_certificate_log (taken_at);
 -- refers to after the rest, so a batch updates its cursors behind the fence, whatever the text's order.) The other way round a
 -- certificate and a batch of the stream waited for each other now and then, and one of them was ended for it. The fence is as
 -- good at the start: its row stays locked to the commit, so a takeover waits for all of this.
-create function public.gov_certificate_put(p_worker text, p_owner text, p_term bigint, p_cursor_worker text, p_source text,
+create function gov_handoff.gov_certificate_put(p_worker text, p_owner text, p_term bigint, p_cursor_worker text, p_source text,
                                            p_certificate jsonb, p_history boolean)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_active boolean;
 begin
     if p_history then
-        perform pg_advisory_xact_lock_shared(6748001, 1);
+        perform from gov_handoff.batches;
     end if;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     -- The latest is the one that reaches furthest: an audit speaks for the snapshot it began with, and the daemon may have
     -- certified beyond that since. One of another server, or of transactions that are not there yet (a backup was put back),
     -- stands in nobody's way. What looked at a part of the rows only is complete through nothing and never the latest.
-    update gov_worker_cursor c
+    update public.gov_worker_cursor c
        set last_run_summary = case
                when p_certificate ? 'since' or coalesce(
                    c.last_run_summary #>> '{certificate,system_identifier}' = p_certificate ->> 'system_identifier'
@@ -79,41 +79,41 @@ begin
         -- is not was not. Behind the cursor's row, which a daemon and an audit that certify the same source both lock first,
         -- so that they take the totals in turn. A certificate that tells of repairs is always one for the history; that of a
         -- rehearsal never is, and is not counted either.
-        insert into gov_repair_total as t (worker_name, source_name, reason, repaired)
+        insert into public.gov_repair_total as t (worker_name, source_name, reason, repaired)
         select p_cursor_worker, p_source, r.key, r.value::bigint
           from jsonb_each_text(coalesce(p_certificate -> 'repaired', '{}')) r
          where r.value::bigint > 0
          order by r.key
         on conflict (worker_name, source_name, reason) do update set repaired = t.repaired + excluded.repaired;
-        insert into gov_certificate_log (source_name, taken_at, worker_name, certificate)
+        insert into public.gov_certificate_log (source_name, taken_at, worker_name, certificate)
         values (p_source, coalesce((p_certificate ->> 'taken_at')::timestamptz, clock_timestamp()), p_cursor_worker,
                 p_certificate)
         on conflict (source_name, taken_at) do update
             set worker_name = excluded.worker_name, certificate = excluded.certificate;
-        delete from gov_certificate_log g
+        delete from public.gov_certificate_log g
          where g.source_name = p_source
-           and g.taken_at < (select min(k.taken_at) from (select taken_at from gov_certificate_log
+           and g.taken_at < (select min(k.taken_at) from (select taken_at from public.gov_certificate_log
                                                            where source_name = p_source
                                                            order by taken_at desc limit 1000) k);
-        select active into v_active from event_type_registry
+        select active into v_active from public.event_type_registry
          where event_domain = 'governance' and event_type = 'governance.handoff.certified';
         if v_active then
-            insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+            insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
                 event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
             values (gen_random_uuid(), 'governance', 'governance.handoff.certified', 'health', 'info', 'immediate',
                 p_source, 'certificate:' || p_source, p_owner, 'gov-handoff', 'safe_metadata', p_certificate);
         else
             -- Nobody has asked for them yet, and might not for years: of each source the latest waits. Two who certify one
             -- source come one after the other, because the cursor's row is locked by now.
-            delete from event_pending
+            delete from public.event_pending
              where event_domain = 'governance' and event_type_hint = 'governance.handoff.certified' and processed_at is null
                and entity_table = p_source;
-            insert into event_pending (id, event_domain, event_type_hint, entity_table, canonical_address, actor_ref,
+            insert into public.event_pending (id, event_domain, event_type_hint, entity_table, canonical_address, actor_ref,
                 capture_payload)
             values (gen_random_uuid(), 'governance', 'governance.handoff.certified', p_source, 'certificate:' || p_source,
                 p_owner, p_certificate || '{"event_stream": "health", "event_severity": "info", "source_system": "gov-handoff"}');
         end if;
-        perform gov_audit_write(p_owner, p_source, 'certified');
+        perform gov_handoff.gov_audit_write(p_owner, p_source, 'certified');
     end if;
 end
 $$;
@@ -122,66 +122,66 @@ $$;
 -- commit, so that whoever goes on after a kill names each key once. Key and counts are in the summary: the watermark columns of
 -- this row move with every repair, which may lie anywhere in a chunk. An audit that begins anew (p_anew) forgets the names of
 -- the last one. One of recent rows is short and not resumed; of it only the names are kept.
-create function public.gov_audit_checkpoint(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
+create function gov_handoff.gov_audit_checkpoint(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
                                             p_after text, p_progress jsonb, p_anew boolean, p_verdict text[], p_key text[])
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     if p_anew then
-        delete from gov_audit_name where source_name = p_source and depth = p_depth;
+        delete from public.gov_audit_name where source_name = p_source and depth = p_depth;
     end if;
     if cardinality(p_key) > 0 then
-        insert into gov_audit_name (source_name, depth, verdict, n, key)
+        insert into public.gov_audit_name (source_name, depth, verdict, n, key)
         select p_source, p_depth, u.verdict,
-               coalesce((select max(a.n) from gov_audit_name a
+               coalesce((select max(a.n) from public.gov_audit_name a
                           where a.source_name = p_source and a.depth = p_depth and a.verdict = u.verdict), 0) + u.n, u.key
           from unnest(p_verdict, p_key) with ordinality as u (verdict, key, n);
     end if;
     if p_depth = 'full' then
-        insert into gov_worker_cursor as c (worker_name, source_name, last_run_at, last_run_summary)
+        insert into public.gov_worker_cursor as c (worker_name, source_name, last_run_at, last_run_summary)
         values (p_worker, p_source, clock_timestamp(),
                 jsonb_build_object('audit', p_progress || jsonb_build_object('after', p_after)))
         on conflict (worker_name, source_name) do update
             set last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
                 last_run_summary = jsonb_set(c.last_run_summary, '{audit}', excluded.last_run_summary -> 'audit');
     end if;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
 -- The end of an audit: its certificate, unless it was a mere check, and that it is over, in one commit. An audit that is killed
 -- before it comes to its end again and is certified then; none is over without its repairs standing in a certificate and in
 -- the totals. The certificate first: its locks are those that a batch shares, and are taken in a batch's order.
-create function public.gov_audit_finish(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
+create function gov_handoff.gov_audit_finish(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
                                         p_progress jsonb, p_cursor_worker text, p_certificate jsonb)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     if p_certificate is not null then
-        perform gov_certificate_put(p_worker, p_owner, p_term, p_cursor_worker, p_source, p_certificate, true);
+        perform gov_handoff.gov_certificate_put(p_worker, p_owner, p_term, p_cursor_worker, p_source, p_certificate, true);
     end if;
-    perform gov_audit_checkpoint(p_worker, p_owner, p_term, p_source, p_depth, null, p_progress, false, '{}', '{}');
+    perform gov_handoff.gov_audit_checkpoint(p_worker, p_owner, p_term, p_source, p_depth, null, p_progress, false, '{}', '{}');
 end
 $$;
 
 -- Removes up to p_limit old signals from the outbox and remembers whose they were. Nothing younger than the latest
 -- certificate of its source goes: retention may only take what was proven first.
-create function public.gov_outbox_retire(p_worker text, p_before timestamptz, p_limit int)
+create function gov_handoff.gov_outbox_retire(p_worker text, p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
 begin
-    perform pg_advisory_xact_lock(6748001, 2);
+    lock table gov_handoff.batches in access exclusive mode;
     create temp table if not exists pg_temp.gov_retired (id uuid, source text, number bigint, whole boolean) on commit drop;
     truncate pg_temp.gov_retired;
     with gone as (
-        delete from event_outbox e
-         using (select o.id from event_outbox o
-                  join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = o.safe_payload ->> 'source'
+        delete from public.event_outbox e
+         using (select o.id from public.event_outbox o
+                  join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = o.safe_payload ->> 'source'
                  where o.event_domain = 'governance' and o.event_subject_ref is not null and o.created_at < p_before
                    and o.created_at < (c.last_run_summary #>> '{certificate,taken_at}')::timestamptz
                  order by o.id limit p_limit) x
@@ -193,7 +193,7 @@ begin
            -- A key that is no number was not written by us; its signal stands for itself.
            case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,19}$'
                      and g.key::numeric between -9223372036854775808 and 9223372036854775807 then g.key::bigint end, false
-      from gone g left join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
+      from gone g left join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
     get diagnostics v_n = row_count;
 
     -- Whether anything of a key is left, recorded or waiting, or stands in a letter that may be replayed. The identities of an integer key are a stretch of their own
@@ -208,18 +208,18 @@ begin
                       join (select s.source, encode(substr(sha256(convert_to(s.source, 'UTF8')), 1, 2), 'hex') as tag
                               from (select distinct source from pg_temp.gov_retired) s) t on t.source = d.source) k) x
      where g.source = x.source and g.number = x.number
-       and not exists (select from event_outbox o where o.id between x.lo and x.hi)
-       and not exists (select from event_pending p where p.id between x.lo and x.hi and p.processed_at is null)
+       and not exists (select from public.event_outbox o where o.id between x.lo and x.hi)
+       and not exists (select from public.event_pending p where p.id between x.lo and x.hi and p.processed_at is null)
        -- By the key that letters of integer keys have (core::dead_letter::letter_key).
-       and not exists (select from iu_route_dead_letter d
+       and not exists (select from public.iu_route_dead_letter d
                         where d.event_domain = 'governance' and d.resolution is distinct from 'replayed'
                           and d.idempotency_key = replace(replace(x.source, '%', '%25'), ':', '%3A') || ':' || x.number);
 
-    insert into gov_retired_signal (id, source_name, number)
+    insert into public.gov_retired_signal (id, source_name, number)
     select id, source, number from pg_temp.gov_retired where not whole on conflict do nothing;
 
     -- Islands of consecutive keys; a key with several signals counts once. Ranges that touch are left as they are.
-    insert into gov_retired_range (source_name, lo, hi)
+    insert into public.gov_retired_range (source_name, lo, hi)
     select source, min(number), max(number)
       from (select source, number, number - row_number() over (partition by source order by number) as island
               from (select distinct source, number from pg_temp.gov_retired where whole) d) i
@@ -231,20 +231,20 @@ $$;
 
 -- Removes up to p_limit captures that were drained before p_before. While they are here they keep a signal that is lost and
 -- repaired from marking its groups again; so only those go whose signal is recorded, or was retired.
-create function public.gov_pending_retire(p_before timestamptz, p_limit int)
+create function gov_handoff.gov_pending_retire(p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
 begin
-    delete from event_pending e
-     using (select p.id from event_pending p
+    delete from public.event_pending e
+     using (select p.id from public.event_pending p
              where p.event_domain = 'governance' and p.processed_at < p_before
                and (p.entity_ref is null
-                    or exists (select from event_outbox o where o.id = p.id)
-                    or exists (select from gov_retired_signal r where r.id = p.id)
-                    or exists (select from gov_retired_range r
+                    or exists (select from public.event_outbox o where o.id = p.id)
+                    or exists (select from public.gov_retired_signal r where r.id = p.id)
+                    or exists (select from public.gov_retired_range r
                                 where r.source_name = p.capture_payload ->> 'source'
                                   and case when p.capture_payload ->> 'source_key' ~ '^-?[0-9]{1,18}$'
                                            then (p.capture_payload ->> 'source_key')::bigint end between r.lo and r.hi))
@@ -257,17 +257,17 @@ $$;
 
 -- What we say about ourselves in the outbox: the history of certificates, heartbeats, announced findings. They are about no
 -- row, so nothing has to be remembered of them; the latest certificate of each source stands in its cursor.
-create function public.gov_notices_retire(p_before timestamptz, p_limit int)
+create function gov_handoff.gov_notices_retire(p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
 begin
     -- The same history; few enough to go at once, and counted where they were announced.
-    delete from gov_certificate_log where taken_at < p_before;
-    delete from event_outbox e
-     using (select o.id from event_outbox o
+    delete from public.gov_certificate_log where taken_at < p_before;
+    delete from public.event_outbox e
+     using (select o.id from public.event_outbox o
              where o.event_domain in ('governance', 'system') and o.event_stream in ('health', 'alert')
                and o.event_subject_ref is null and o.source_system = 'gov-handoff' and o.created_at < p_before
              limit p_limit) x
@@ -281,22 +281,22 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['public.gov_certificate_put(text,text,bigint,text,text,jsonb,boolean)'::regprocedure,
-        'public.gov_audit_checkpoint(text,text,bigint,text,text,text,jsonb,boolean,text[],text[])'::regprocedure,
-        'public.gov_audit_finish(text,text,bigint,text,text,jsonb,text,jsonb)'::regprocedure,
-        'public.gov_outbox_retire(text,timestamptz,int)'::regprocedure,
-        'public.gov_pending_retire(timestamptz,int)'::regprocedure,
-        'public.gov_notices_retire(timestamptz,int)'::regprocedure] loop
+    foreach f in array array['gov_handoff.gov_certificate_put(text,text,bigint,text,text,jsonb,boolean)'::regprocedure,
+        'gov_handoff.gov_audit_checkpoint(text,text,bigint,text,text,text,jsonb,boolean,text[],text[])'::regprocedure,
+        'gov_handoff.gov_audit_finish(text,text,bigint,text,text,jsonb,text,jsonb)'::regprocedure,
+        'gov_handoff.gov_outbox_retire(text,timestamptz,int)'::regprocedure,
+        'gov_handoff.gov_pending_retire(timestamptz,int)'::regprocedure,
+        'gov_handoff.gov_notices_retire(timestamptz,int)'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
     end loop;
 end
 $$;
-grant execute on function public.gov_outbox_retire(text, timestamptz, int), public.gov_pending_retire(timestamptz, int),
-    public.gov_notices_retire(timestamptz, int) to gov_handoff_operator;
-grant execute on function public.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean),
-    public.gov_audit_checkpoint(text, text, bigint, text, text, text, jsonb, boolean, text[], text[]),
-    public.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb) to gov_handoff_worker;
+grant execute on function gov_handoff.gov_outbox_retire(text, timestamptz, int), gov_handoff.gov_pending_retire(timestamptz, int),
+    gov_handoff.gov_notices_retire(timestamptz, int) to gov_handoff_operator;
+grant execute on function gov_handoff.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean),
+    gov_handoff.gov_audit_checkpoint(text, text, bigint, text, text, text, jsonb, boolean, text[], text[]),
+    gov_handoff.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb) to gov_handoff_worker;
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
 grant select, insert, update, delete on public.gov_certificate_log to gov_handoff_owner;

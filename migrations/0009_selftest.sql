@@ -1,8 +1,8 @@
 -- What `gov-handoff selftest` leaves in our tables while it runs, and the one gate that takes it away again. It can reach
 -- nothing else: everything is selected by the selftest's own worker, sources and kind.
-create function public.gov_selftest_clean()
+create function gov_handoff.gov_selftest_clean()
 returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_worker constant text := 'gov_handoff_selftest';
@@ -10,25 +10,25 @@ declare
     v_captured bigint;
 begin
     -- First, because it is the fence: a batch that is still on its way commits before this, or not at all.
-    delete from queue_heartbeat where executor_name = v_worker;
-    delete from event_pending
+    delete from public.queue_heartbeat where executor_name = v_worker;
+    delete from public.event_pending
      where event_domain = 'governance'
        and event_type_hint in ('governance.handoff.selftest', 'governance.handoff.unmapped', 'governance.handoff.retry')
        and capture_payload ->> 'source' = any (v_sources);
     get diagnostics v_captured = row_count;
-    delete from iu_route_dead_letter where worker_name = v_worker;
-    delete from system_issues
+    delete from public.iu_route_dead_letter where worker_name = v_worker;
+    delete from public.system_issues
      where source_system = 'gov-handoff' and coalesce_key like '%gov\_handoff\_selftest%';
-    delete from gov_worker_gap where worker_name = v_worker;
-    delete from gov_worker_frontier where worker_name = v_worker;
-    delete from gov_worker_cursor where worker_name = v_worker;
-    delete from gov_source_table where source_name = any (v_sources);
-    delete from gov_stream_position where slot_name like 'gov\_handoff\_selftest%';
+    delete from public.gov_worker_gap where worker_name = v_worker;
+    delete from public.gov_worker_frontier where worker_name = v_worker;
+    delete from public.gov_worker_cursor where worker_name = v_worker;
+    delete from public.gov_source_table where source_name = any (v_sources);
+    delete from public.gov_stream_position where slot_name like 'gov\_handoff\_selftest%';
     return v_captured;
 end
 $$;
-alter function public.gov_selftest_clean() owner to gov_handoff_owner;
-revoke all on function public.gov_selftest_clean() from public;
-grant execute on function public.gov_selftest_clean() to gov_handoff_operator;
+alter function gov_handoff.gov_selftest_clean() owner to gov_handoff_owner;
+revoke all on function gov_handoff.gov_selftest_clean() from public;
+grant execute on function gov_handoff.gov_selftest_clean() to gov_handoff_operator;
 grant delete on public.event_pending, public.iu_route_dead_letter, public.system_issues, public.queue_heartbeat
     to gov_handoff_owner;

@@ -5,20 +5,20 @@
 -- two until its signals are recorded or an operator has decided about it. Both tables may be live ones of an older shape:
 -- event_pending without process_after, iu_route_dead_letter without resolved_by. Then the jsonb beside carries the value.
 
--- A whole number from dot_config. What is no number, or out of bounds, leaves a finding and the default stands.
-create function public.gov_config_number(p_key text, p_default bigint, p_min bigint, p_max bigint)
+-- A whole number from public.dot_config. What is no number, or out of bounds, leaves a finding and the default stands.
+create function gov_handoff.gov_config_number(p_key text, p_default bigint, p_min bigint, p_max bigint)
 returns bigint language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_text text;
 begin
-    select btrim(value) into v_text from dot_config where key = p_key;
+    select btrim(value) into v_text from public.dot_config where key = p_key;
     if v_text is null or (v_text ~ '^[0-9]{1,15}$' and v_text::bigint between p_min and p_max) then
-        perform gov_finding_resolve('config_invalid:' || p_key, 'the value can be used');
+        perform gov_handoff.gov_finding_resolve('config_invalid:' || p_key, 'the value can be used');
         return coalesce(v_text::bigint, p_default);
     end if;
-    perform gov_finding_raise('config_invalid', 'config_invalid:' || p_key, 'warning',
+    perform gov_handoff.gov_finding_raise('config_invalid', 'config_invalid:' || p_key, 'warning',
         jsonb_build_object('key', p_key, 'expected', format('a whole number from %s to %s', p_min, p_max),
                            'in_force', p_default), true);
     return p_default;
@@ -27,8 +27,9 @@ $$;
 
 -- Staging ----------------------------------------------------------------------------------------------------------
 
-create function public.gov_retry_schedule(p_id uuid, p_delay_ms bigint)
+create function gov_handoff.gov_retry_schedule(p_id uuid, p_delay_ms bigint)
 returns void language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_at timestamptz := clock_timestamp() + p_delay_ms * interval '1 millisecond';
@@ -37,7 +38,7 @@ begin
                   and not attisdropped) then
         execute 'update public.event_pending set process_after = $1 where id = $2' using v_at, p_id;
     else
-        update event_pending set capture_payload = capture_payload || jsonb_build_object('process_after', v_at)
+        update public.event_pending set capture_payload = capture_payload || jsonb_build_object('process_after', v_at)
          where id = p_id;
     end if;
 end
@@ -45,58 +46,58 @@ $$;
 
 -- Stages a poison row. It commits before the reader moves past the row, and says nothing of the reader: a crash in between
 -- delivers the row again and finds it staged. A row that a dead letter already stands for is left to that.
-create function public.gov_handoff_stage(p_worker text, p_owner text, p_term bigint, p_table text, p_id uuid, p_ref uuid,
+create function gov_handoff.gov_handoff_stage(p_worker text, p_owner text, p_term bigint, p_table text, p_id uuid, p_ref uuid,
     p_letter text, p_address text, p_actor text, p_error text, p_payload jsonb, p_delay_ms bigint)
 returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_new boolean;
 begin
-    insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+    insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
         capture_payload, error_count, last_error)
     select p_id, 'governance', 'governance.handoff.retry', p_table, p_ref, p_address, p_actor, p_payload, 1,
            left(p_error, 2000)
-     where not exists (select from iu_route_dead_letter d
+     where not exists (select from public.iu_route_dead_letter d
                         where d.event_domain = 'governance' and d.idempotency_key = p_letter
                           and d.resolution is distinct from 'replayed')
     on conflict (id) do nothing;
     v_new := found;
     if v_new then
-        perform gov_retry_schedule(p_id, p_delay_ms);
+        perform gov_handoff.gov_retry_schedule(p_id, p_delay_ms);
     end if;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     return v_new;
 end
 $$;
 
 -- Refused once more. The count is given, not added to, so that doing it again counts nothing twice.
-create function public.gov_retry_again(p_worker text, p_owner text, p_term bigint, p_id uuid, p_attempts int, p_error text,
+create function gov_handoff.gov_retry_again(p_worker text, p_owner text, p_term bigint, p_id uuid, p_attempts int, p_error text,
                                        p_delay_ms bigint)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-    update event_pending set error_count = greatest(error_count, p_attempts), last_error = left(p_error, 2000)
+    update public.event_pending set error_count = greatest(error_count, p_attempts), last_error = left(p_error, 2000)
      where id = p_id and event_type_hint = 'governance.handoff.retry';
-    perform gov_retry_schedule(p_id, p_delay_ms);
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_retry_schedule(p_id, p_delay_ms);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
 -- Takes a row whose signals are recorded out of the staging; only ever called after they are. Those of p_signals that were
 -- captured and then refused (gov_handoff_drain) are in the outbox by now, or wait for their type like any other.
-create function public.gov_retry_done(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[])
+create function gov_handoff.gov_retry_done(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[])
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-    delete from event_pending where id = p_id and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
-    update event_pending p
+    delete from public.event_pending where id = p_id and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
+    update public.event_pending p
        set last_error = null,
-           processed_at = case when exists (select from event_outbox o where o.id = p.id) then clock_timestamp() end
+           processed_at = case when exists (select from public.event_outbox o where o.id = p.id) then clock_timestamp() end
      where p.id = any (p_signals) and p.last_error = 'refused_by_outbox';
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
@@ -110,92 +111,94 @@ select p.id, p.capture_payload ->> 'source' as source_name, p.capture_payload ->
 -- Dead letters -----------------------------------------------------------------------------------------------------
 
 -- Depth is a finding of its own that grows severe; below the limit again it is over.
-create function public.gov_dead_letter_watch()
+create function gov_handoff.gov_dead_letter_watch()
 returns void language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_limit bigint := gov_config_number('event.dlq.overflow', 100, 1, 1000000000);
+    v_limit bigint := gov_handoff.gov_config_number('event.dlq.overflow', 100, 1, 1000000000);
     v_depth bigint;
 begin
     -- No further than it matters: counting all of them for each of them would be slow just when there are many.
     select count(*) into v_depth
-      from (select from iu_route_dead_letter where event_domain = 'governance' and resolved_at is null
+      from (select from public.iu_route_dead_letter where event_domain = 'governance' and resolved_at is null
              limit v_limit * 10) d;
     if v_depth > v_limit then
-        perform gov_finding_raise('handoff_dlq_overflow', 'handoff_dlq_overflow',
+        perform gov_handoff.gov_finding_raise('handoff_dlq_overflow', 'handoff_dlq_overflow',
             case when v_depth >= v_limit * 10 then 'critical' else 'high' end,
             jsonb_build_object('open', v_depth, 'limit', v_limit));
     else
-        perform gov_finding_resolve('handoff_dlq_overflow', 'no more open dead letters than the limit');
+        perform gov_handoff.gov_finding_resolve('handoff_dlq_overflow', 'no more open dead letters than the limit');
     end if;
 end
 $$;
 
 -- Sets a row aside for an operator, and takes it out of the staging in the same commit: it is never in neither. The letter
 -- belongs to the worker whose source it is, whoever found the row: an audit or a replay has no letters of its own.
-create function public.gov_dead_letter_put(p_worker text, p_owner text, p_term bigint, p_source text, p_staged uuid,
+create function gov_handoff.gov_dead_letter_put(p_worker text, p_owner text, p_term bigint, p_source text, p_staged uuid,
     p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb, p_signals uuid[] default '{}')
 returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_worker text;
     v_new boolean;
 begin
     -- First, because a batch locks its cursor behind the fence as well; to the commit nobody takes over.
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     select coalesce(max(c.worker_name) filter (where c.worker_name = p_worker), min(c.worker_name), p_worker) into v_worker
-      from gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';
+      from public.gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';
     -- Handed off by an operator's replay once, and lost and refused since: the same letter is open again.
-    update iu_route_dead_letter
+    update public.iu_route_dead_letter
        set resolved_at = null, resolution = null, failure_code = p_code, failure_detail = left(p_detail, 2000),
            attempts = p_attempts, last_failed_at = clock_timestamp()
      where worker_name = v_worker and event_domain = 'governance' and idempotency_key = p_letter and resolution = 'replayed';
     v_new := found;
     if not v_new then
-        insert into iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key,
+        insert into public.iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key,
             failure_code, failure_detail, attempts, event_snapshot)
         select v_worker, p_ref, 'governance', 'governance.handoff.refused', p_source, p_letter, p_code,
                left(p_detail, 2000), p_attempts, p_snapshot
-         where not exists (select from iu_route_dead_letter d
+         where not exists (select from public.iu_route_dead_letter d
                             where d.worker_name = v_worker and d.idempotency_key = p_letter)
         on conflict do nothing;
         v_new := found;
     end if;
     if v_new then
-        update gov_worker_cursor set dead_lettered = dead_lettered + 1, updated_at = clock_timestamp()
+        update public.gov_worker_cursor set dead_lettered = dead_lettered + 1, updated_at = clock_timestamp()
          where worker_name = v_worker and source_name = p_source;
-        perform gov_finding_raise('handoff_dlq', 'handoff_dlq:' || p_source, 'high',
+        perform gov_handoff.gov_finding_raise('handoff_dlq', 'handoff_dlq:' || p_source, 'high',
             jsonb_build_object('source', p_source, 'failure_code', p_code));
-        perform gov_finding_raise('cursor_dlq', 'cursor_dlq:' || v_worker, 'high',
+        perform gov_handoff.gov_finding_raise('cursor_dlq', 'cursor_dlq:' || v_worker, 'high',
             jsonb_build_object('worker', v_worker, 'source', p_source, 'failure_code', p_code));
         -- A producer that sends contents is an issue of its own, whatever becomes of the letter.
         if p_code in ('queue.payload_violation', 'queue.nvsz_violation') then
-            perform gov_finding_raise(p_code, p_code || ':' || p_source, 'high',
+            perform gov_handoff.gov_finding_raise(p_code, p_code || ':' || p_source, 'high',
                 jsonb_build_object('source', p_source, 'source_key', left(p_snapshot ->> 'source_key', 300)));
         end if;
-        perform gov_dead_letter_watch();
-        perform gov_audit_write(p_owner, p_source, 'dead_letter');
+        perform gov_handoff.gov_dead_letter_watch();
+        perform gov_handoff.gov_audit_write(p_owner, p_source, 'dead_letter');
     end if;
-    delete from event_pending
+    delete from public.event_pending
      where id = p_staged and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
     -- Captured once and refused since: it waits for its type no longer. It is kept, because it has marked its group.
-    update event_pending set processed_at = clock_timestamp()
+    update public.event_pending set processed_at = clock_timestamp()
      where id = any (p_signals) and last_error = 'refused_by_outbox' and processed_at is null;
     return v_new;
 end
 $$;
 
 -- What every decision about a letter leaves: state, who, why, an audit row, and no finding where nothing is open any more.
-create function public.gov_dead_letter_close(p_id uuid, p_resolution text, p_reason text, p_actor text)
+create function gov_handoff.gov_dead_letter_close(p_id uuid, p_resolution text, p_reason text, p_actor text)
 returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_actor text := coalesce(nullif(btrim(p_actor), ''), session_user);
     v_source text;
     v_worker text;
 begin
-    update iu_route_dead_letter
+    update public.iu_route_dead_letter
        set resolved_at = clock_timestamp(), resolution = p_resolution,
            event_snapshot = coalesce(event_snapshot, '{}') || jsonb_build_object('resolution',
                jsonb_build_object('by', v_actor, 'reason', p_reason, 'at', clock_timestamp()))
@@ -208,26 +211,26 @@ begin
                   and not attisdropped) then
         execute 'update public.iu_route_dead_letter set resolved_by = $1 where id = $2' using v_actor, p_id;
     end if;
-    if not exists (select from iu_route_dead_letter where event_domain = 'governance' and route_code = v_source
+    if not exists (select from public.iu_route_dead_letter where event_domain = 'governance' and route_code = v_source
                       and resolved_at is null) then
-        perform gov_finding_resolve('handoff_dlq:' || v_source, 'no open dead letters');
-        perform gov_finding_resolve('queue.payload_violation:' || v_source, 'no open dead letters');
-        perform gov_finding_resolve('queue.nvsz_violation:' || v_source, 'no open dead letters');
+        perform gov_handoff.gov_finding_resolve('handoff_dlq:' || v_source, 'no open dead letters');
+        perform gov_handoff.gov_finding_resolve('queue.payload_violation:' || v_source, 'no open dead letters');
+        perform gov_handoff.gov_finding_resolve('queue.nvsz_violation:' || v_source, 'no open dead letters');
     end if;
-    if not exists (select from iu_route_dead_letter where event_domain = 'governance' and worker_name = v_worker
+    if not exists (select from public.iu_route_dead_letter where event_domain = 'governance' and worker_name = v_worker
                       and resolved_at is null) then
-        perform gov_finding_resolve('cursor_dlq:' || v_worker, 'no open dead letters');
+        perform gov_handoff.gov_finding_resolve('cursor_dlq:' || v_worker, 'no open dead letters');
     end if;
-    perform gov_dead_letter_watch();
-    perform gov_audit_write(v_actor, v_source, 'dead_letter_' || p_resolution);
+    perform gov_handoff.gov_dead_letter_watch();
+    perform gov_handoff.gov_audit_write(v_actor, v_source, 'dead_letter_' || p_resolution);
     return true;
 end
 $$;
 
 -- An operator's word that a letter needs no handoff (discarded) or that another took its place (superseded).
-create function public.gov_dead_letter_resolve(p_ids uuid[], p_resolution text, p_reason text, p_actor text)
+create function gov_handoff.gov_dead_letter_resolve(p_ids uuid[], p_resolution text, p_reason text, p_actor text)
 returns uuid[] language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_id uuid;
@@ -241,7 +244,7 @@ begin
             hint = 'say why with --reason';
     end if;
     foreach v_id in array p_ids loop
-        if gov_dead_letter_close(v_id, p_resolution, p_reason, p_actor) then
+        if gov_handoff.gov_dead_letter_close(v_id, p_resolution, p_reason, p_actor) then
             v_closed := v_closed || v_id;
         end if;
     end loop;
@@ -250,46 +253,46 @@ end
 $$;
 
 -- The lease of those who replay letters, which is the only one that an operator may take.
-create function public.gov_dead_letter_lease(p_owner text, p_ttl interval)
+create function gov_handoff.gov_dead_letter_lease(p_owner text, p_ttl interval)
 returns table (held boolean, term bigint, owner text, age_ms bigint) language sql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
-    select c.held, c.term, c.owner, c.age_ms from gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
+    select c.held, c.term, c.owner, c.age_ms from gov_handoff.gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
 $$;
 
 -- Closes a letter as replayed, which is only true when its signals are recorded; so that is asked here, whoever says so.
-create function public.gov_dead_letter_replayed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[],
+create function gov_handoff.gov_dead_letter_replayed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[],
                                                 p_reason text, p_actor text)
 returns boolean language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_closed boolean;
 begin
     if cardinality(p_signals) = 0 or exists (
         select from unnest(p_signals) as u (id)
-         where not exists (select from event_outbox o where o.id = u.id)
-           and not exists (select from event_pending p where p.id = u.id and p.processed_at is null)
-           and not exists (select from gov_retired_signal r where r.id = u.id)) then
+         where not exists (select from public.event_outbox o where o.id = u.id)
+           and not exists (select from public.event_pending p where p.id = u.id and p.processed_at is null)
+           and not exists (select from public.gov_retired_signal r where r.id = u.id)) then
         raise exception 'dead letter % is not replayed: its signals are not recorded', p_id using errcode = 'GH003';
     end if;
-    v_closed := gov_dead_letter_close(p_id, 'replayed', p_reason, p_actor);
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    v_closed := gov_handoff.gov_dead_letter_close(p_id, 'replayed', p_reason, p_actor);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     return v_closed;
 end
 $$;
 
 -- A replay that was refused again: the letter stays open and says so.
-create function public.gov_dead_letter_failed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_code text, p_detail text)
+create function gov_handoff.gov_dead_letter_failed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_code text, p_detail text)
 returns void language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
-    update iu_route_dead_letter
+    update public.iu_route_dead_letter
        set attempts = attempts + 1, last_failed_at = clock_timestamp(), failure_code = p_code,
            failure_detail = left(p_detail, 2000)
      where id = p_id and event_domain = 'governance' and resolved_at is null;
-    perform gov_lease_fence(p_worker, p_owner, p_term);
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
@@ -303,7 +306,7 @@ begin
     for f in
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
-         where p.pronamespace = 'public'::regnamespace
+         where p.pronamespace = 'gov_handoff'::regnamespace
            and p.proname in ('gov_config_number', 'gov_retry_schedule', 'gov_handoff_stage', 'gov_retry_again', 'gov_retry_done',
                'gov_dead_letter_watch', 'gov_dead_letter_put', 'gov_dead_letter_close', 'gov_dead_letter_resolve',
                'gov_dead_letter_replayed', 'gov_dead_letter_failed', 'gov_dead_letter_lease')

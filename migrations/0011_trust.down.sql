@@ -1,1 +1,1 @@
-drop function public.gov_trust_set, public.gov_trust_promote;
+drop function gov_handoff.gov_trust_set, gov_handoff.gov_trust_promote;

@@ -10,34 +10,34 @@
 -- captures of the old one still stand: the gate takes what was captured as untrusted for not recorded (0003), so it emits and
 -- marks, and the retry lane finds it recorded. Of a row whose signals are in two parts the second finds the first's likewise.
 -- The daemon promotes under its lease and is fenced; without one it is an operator's doing.
-create function public.gov_trust_promote(p_worker text, p_owner text, p_term bigint, p_limit int)
+create function gov_handoff.gov_trust_promote(p_worker text, p_owner text, p_term bigint, p_limit int)
 returns table (moved bigint, staged bigint) language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
     v_finding record;
 begin
-    perform gov_lease_or_operator(p_owner);
+    perform gov_handoff.gov_lease_or_operator(p_owner);
     -- Every batch holds this lock, shared, from before it captures to its commit. So a batch that was mapped by the old list is
     -- either committed by now, and what it captured is seen below; or it begins after our commit, finds the finding resolved,
     -- and raises it again, which calls for the next promotion. Without the lock it could find the finding open, say nothing,
     -- and commit behind us: captured for ever, and nobody told.
-    perform pg_advisory_xact_lock(6748001, 1);
+    lock table gov_handoff.batches in access exclusive mode;
     with due as (
         select p.id, c.metadata #>> '{id,type}' as id_type
-          from event_pending p
-          join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = p.capture_payload ->> 'source'
+          from public.event_pending p
+          join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = p.capture_payload ->> 'source'
          where p.event_domain = 'governance' and p.last_error = 'untrusted_source' and p.processed_at is null
            and coalesce(c.metadata #> '{trust,producers}' ? (p.capture_payload ->> coalesce(c.metadata #>> '{trust,by}', 'source_system')), true)
          limit p_limit
     ), released as (
-        delete from event_pending p using due where p.id = due.id returning p.*, due.id_type
+        delete from public.event_pending p using due where p.id = due.id returning p.*, due.id_type
     ), entered as (
-        insert into event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
+        insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
             capture_payload, last_error)
         select distinct on (r.entity_table, r.entity_ref)
-               gov_handoff_identity(r.capture_payload ->> 'source', r.id_type, r.capture_payload ->> 'source_key',
+               gov_handoff.gov_handoff_identity(r.capture_payload ->> 'source', r.id_type, r.capture_payload ->> 'source_key',
                                     'governance.handoff.retry'),
                'governance', 'governance.handoff.retry', r.entity_table, r.entity_ref, left(r.canonical_address, 300),
                left(r.actor_ref, 300),
@@ -55,16 +55,16 @@ begin
         -- Nothing of such a producer waits any more.
         for v_finding in
             select i.coalesce_key
-              from system_issues i
-              join gov_worker_cursor c on c.worker_name = p_worker and c.source_name = i.detail ->> 'source'
+              from public.system_issues i
+              join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = i.detail ->> 'source'
              where i.issue_kind = 'untrusted_source' and i.resolved_at is null
                and coalesce(c.metadata #> '{trust,producers}' ? (i.detail ->> 'producer'), true)
         loop
-            perform gov_finding_resolve(v_finding.coalesce_key, 'the producer is trusted');
+            perform gov_handoff.gov_finding_resolve(v_finding.coalesce_key, 'the producer is trusted');
         end loop;
     end if;
     if p_owner is not null then
-        perform gov_lease_fence(p_worker, p_owner, p_term);
+        perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     end if;
     return next;
 end
@@ -72,9 +72,9 @@ $$;
 
 -- Grants or revokes. The first part of what the new list trusts is promoted in the same commit; the rest by whoever asked, and
 -- by the daemon.
-create function public.gov_trust_set(p_worker text, p_source text, p_producer text, p_trusted boolean, p_actor text)
+create function gov_handoff.gov_trust_set(p_worker text, p_source text, p_producer text, p_trusted boolean, p_actor text)
 returns table (changed boolean, promoted bigint) language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_actor text := coalesce(nullif(btrim(p_actor), ''), session_user);
@@ -82,9 +82,9 @@ declare
     v_known jsonb;
 begin
     -- Batches first (see gov_trust_promote), then definitions, then the cursor: the order in which a batch takes them.
-    perform pg_advisory_xact_lock(6748001, 1);
-    perform pg_advisory_xact_lock(6748001, 3);
-    select metadata into v_definition from gov_worker_cursor
+    lock table gov_handoff.batches in access exclusive mode;
+    lock table gov_handoff.definitions in access exclusive mode;
+    select metadata into v_definition from public.gov_worker_cursor
      where worker_name = p_worker and source_name = p_source and metadata ? 'id' for update;
     if v_definition is null then
         raise exception 'no source % is registered', p_source using errcode = 'GH003',
@@ -99,14 +99,14 @@ begin
     promoted := 0;
     if changed then
         v_known := case when p_trusted then v_known || to_jsonb(p_producer) else v_known - p_producer end;
-        update gov_worker_cursor
+        update public.gov_worker_cursor
            set metadata = jsonb_set(v_definition, '{trust,producers}', v_known), updated_at = clock_timestamp()
          where worker_name = p_worker and source_name = p_source;
-        perform gov_audit_write(v_actor, p_source,
+        perform gov_handoff.gov_audit_write(v_actor, p_source,
             case when p_trusted then 'trust_granted:' else 'trust_revoked:' end || left(p_producer, 100));
     end if;
     if p_trusted then
-        select t.staged into promoted from gov_trust_promote(p_worker, null, null, 5000) t;
+        select t.staged into promoted from gov_handoff.gov_trust_promote(p_worker, null, null, 5000) t;
     end if;
     return next;
 end
@@ -116,8 +116,8 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['public.gov_trust_promote(text,text,bigint,int)'::regprocedure,
-        'public.gov_trust_set(text,text,text,boolean,text)'::regprocedure] loop
+    foreach f in array array['gov_handoff.gov_trust_promote(text,text,bigint,int)'::regprocedure,
+        'gov_handoff.gov_trust_set(text,text,text,boolean,text)'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
         execute format('grant execute on function %s to gov_handoff_operator', f);
@@ -125,4 +125,4 @@ begin
 end
 $$;
 -- The daemon promotes what a batch captured while the list was changed under it; it grants nothing.
-grant execute on function public.gov_trust_promote(text,text,bigint,int) to gov_handoff_worker;
+grant execute on function gov_handoff.gov_trust_promote(text,text,bigint,int) to gov_handoff_worker;

@@ -5,9 +5,9 @@ drop view public.v_governance_summary;
 drop view public.v_governance_finding;
 drop index public.gov_candidate_group_dirty;
 drop trigger gov_watermark_monotone on public.gov_worker_cursor;
-drop function public.fn_governance_route_worker_health, public.gov_captured, public.gov_dirty_groups, public.fn_governance_watch,
-    public.gov_finding_orphans, public.gov_watch_cadence, public.gov_config_interval, public.gov_heartbeat_emit,
-    public.gov_watermark_hold;
+drop function public.fn_governance_route_worker_health, gov_handoff.gov_captured, gov_handoff.gov_dirty_groups, public.fn_governance_watch,
+    gov_handoff.gov_finding_orphans, gov_handoff.gov_watch_cadence, gov_handoff.gov_config_interval, gov_handoff.gov_heartbeat_emit,
+    gov_handoff.gov_watermark_hold;
 delete from public.event_type_registry r
  where (r.event_domain = 'governance' and r.event_type like 'governance.finding.%'
         or r.event_domain = 'system' and r.event_type = 'queue_worker_silent' and not r.active)

@@ -23,8 +23,9 @@ select t.domain, t.type, 'alert', false
 -- late leaves it where it is. Whatever else would (a write by hand, a restored row, a faulty gate) is put right before it is
 -- written, and is a finding. Plain conditions in the order of their price, because every batch pays for them; not a WHEN
 -- clause, which the server would parse for every batch.
-create function public.gov_watermark_hold()
+create function gov_handoff.gov_watermark_hold()
 returns trigger language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     if new.last_watermark_ts > old.last_watermark_ts
@@ -33,12 +34,12 @@ begin
           and new.last_watermark_ts is not distinct from old.last_watermark_ts
        -- An audit's own progress has no definition, and starts over.
        or not old.metadata ? 'id'
-       or public.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,
+       or gov_handoff.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,
                                      old.last_watermark_id, old.metadata)
     then
         return new;
     end if;
-    perform public.gov_finding_raise('cursor_watermark_regression',
+    perform gov_handoff.gov_finding_raise('cursor_watermark_regression',
         'cursor_watermark_regression:' || old.worker_name || ':' || old.source_name, 'high',
         jsonb_build_object('worker', old.worker_name, 'source', old.source_name,
             'held_at', old.last_watermark_ts, 'held_id', old.last_watermark_id,
@@ -50,16 +51,16 @@ end
 $$;
 create trigger gov_watermark_monotone
     before update of last_watermark_ts, last_watermark_id on public.gov_worker_cursor
-    for each row execute function public.gov_watermark_hold();
+    for each row execute function gov_handoff.gov_watermark_hold();
 
 -- Heartbeat --------------------------------------------------------------------------------------------------------
 
 -- The low-cadence summary of what the worker did since the last one: rows seen, changes that coalesced into a mark of
 -- their group that was made anyway, signals enqueued, rows dead-lettered. Counters stand in the tables, so a restart loses
 -- none. Its update of the lease row is the fence as well: a worker that lost its lease announces nothing.
-create function public.gov_heartbeat_emit(p_worker text, p_owner text, p_term bigint)
+create function gov_handoff.gov_heartbeat_emit(p_worker text, p_owner text, p_term bigint)
 returns jsonb language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_total jsonb;
@@ -68,13 +69,13 @@ declare
 begin
     select jsonb_build_object('seen', coalesce(sum(c.events_seen), 0), 'enqueued', coalesce(sum(c.attempts_written), 0),
                'dlq', coalesce(sum(c.dead_lettered), 0),
-               'coalesced', (select coalesce(sum(greatest(g.changes - g.generation, 0)), 0) from gov_candidate_group g))
+               'coalesced', (select coalesce(sum(greatest(g.changes - g.generation, 0)), 0) from public.gov_candidate_group g))
       into v_total
-      from gov_worker_cursor c where c.worker_name = p_worker;
-    select coalesce(h.metadata #> '{beat,total}', '{}') into v_last from queue_heartbeat h where h.executor_name = p_worker;
+      from public.gov_worker_cursor c where c.worker_name = p_worker;
+    select coalesce(h.metadata #> '{beat,total}', '{}') into v_last from public.queue_heartbeat h where h.executor_name = p_worker;
     select jsonb_object_agg(t.key, greatest(t.value::text::numeric - coalesce((v_last ->> t.key)::numeric, 0), 0)) into v_beat
       from jsonb_each(v_total) t;
-    update queue_heartbeat h
+    update public.queue_heartbeat h
        set metadata = h.metadata || jsonb_build_object('beat',
                v_beat || jsonb_build_object('total', v_total, 'at', clock_timestamp()))
      where h.executor_name = p_worker and h.lease_owner = p_owner and (h.metadata ->> 'term')::bigint = p_term
@@ -85,11 +86,11 @@ begin
     -- Only where its type is active: a heartbeat that nobody asked for is not worth keeping. What a live outbox refuses of it
     -- must not undo the beat in the row, which is what others watch.
     begin
-        insert into event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+        insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
         select gen_random_uuid(), t.event_domain, t.event_type, 'health', 'info', 'immediate', 'queue_heartbeat',
                'worker:' || p_worker, p_owner, 'gov-handoff', 'safe_metadata', v_beat
-          from event_type_registry t
+          from public.event_type_registry t
          where t.event_domain = 'governance' and t.event_type = 'governance.handoff.heartbeat' and t.active;
     exception when others then
         raise warning 'the heartbeat of % was refused by the outbox (%)', p_worker, sqlstate;
@@ -107,8 +108,9 @@ select t.key, t.value
 
 -- An interval longer than none, as an operator writes it. What is none leaves a finding, and nothing: whoever asked has a
 -- default, and one bad value must not end the watch over everybody else.
-create function public.gov_config_interval(p_key text, p_text text)
+create function gov_handoff.gov_config_interval(p_key text, p_text text)
 returns interval language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_interval interval;
@@ -119,10 +121,10 @@ begin
         v_interval := null;
     end;
     if p_text is null or v_interval > interval '0' then
-        perform gov_finding_resolve('config_invalid:' || p_key, 'the value can be used');
+        perform gov_handoff.gov_finding_resolve('config_invalid:' || p_key, 'the value can be used');
         return v_interval;
     end if;
-    perform gov_finding_raise('config_invalid', 'config_invalid:' || p_key, 'warning',
+    perform gov_handoff.gov_finding_raise('config_invalid', 'config_invalid:' || p_key, 'warning',
         jsonb_build_object('key', p_key, 'expected', 'an interval such as 30 seconds, or no such key to have the default'), true);
     return null;
 end
@@ -130,51 +132,53 @@ $$;
 
 -- The cadence of one worker; null: it is not watched. What a worker declares is its own word, and may be anything: a foreign
 -- executor that writes no number there is a finding of its own, and the others are watched all the same.
-create function public.gov_watch_cadence(p_executor text, p_metadata jsonb)
+create function gov_handoff.gov_watch_cadence(p_executor text, p_metadata jsonb)
 returns interval language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_key text := 'governance.watch.cadence.' || p_executor;
-    v_set text := (select c.value from dot_config c where c.key = v_key);
+    v_set text := (select c.value from public.dot_config c where c.key = v_key);
     v_said text := p_metadata ->> 'cadence_ms';
     v_cadence interval;
 begin
     if btrim(v_set) = 'off' then
         return null;
     end if;
-    v_cadence := gov_config_interval(v_key, v_set);
+    v_cadence := gov_handoff.gov_config_interval(v_key, v_set);
     if v_cadence is not null or v_said is null then
         return v_cadence;
     end if;
     if v_said ~ '^[0-9]{1,12}([.][0-9]+)?$' then
-        perform gov_finding_resolve('config_invalid:queue_heartbeat:' || p_executor, 'the value can be used');
+        perform gov_handoff.gov_finding_resolve('config_invalid:queue_heartbeat:' || p_executor, 'the value can be used');
         return v_said::float8 * interval '1 millisecond';
     end if;
-    perform gov_finding_raise('config_invalid', 'config_invalid:queue_heartbeat:' || p_executor, 'warning',
+    perform gov_handoff.gov_finding_raise('config_invalid', 'config_invalid:queue_heartbeat:' || p_executor, 'warning',
         jsonb_build_object('executor', p_executor, 'key', 'metadata.cadence_ms', 'expected', 'milliseconds'), true);
     return null;
 end
 $$;
 
 -- Findings about a source end with it. Not those about its dead letters, which stay: an operator decides about them.
-create function public.gov_finding_orphans()
+create function gov_handoff.gov_finding_orphans()
 returns void language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     f record;
 begin
     for f in
         select i.coalesce_key as key
-          from system_issues i
+          from public.system_issues i
          where i.issue_kind in ('cursor_lag', 'cursor_watermark_regression', 'source_unreadable', 'source_not_conserved',
                                 'handoff_missed', 'handoff_throttled', 'untrusted_source', 'audit_row_refused')
            and i.resolved_at is null and i.detail ? 'source'
            -- An audit's own progress has a row of that name too, and no definition.
-           and not exists (select from gov_worker_cursor c
+           and not exists (select from public.gov_worker_cursor c
                             where c.source_name = i.detail ->> 'source' and c.metadata ? 'id'
                               and c.worker_name = coalesce(i.detail ->> 'worker', c.worker_name))
     loop
-        perform gov_finding_resolve(f.key, 'the source is no longer registered');
+        perform gov_handoff.gov_finding_resolve(f.key, 'the source is no longer registered');
     end loop;
 end
 $$;
@@ -191,29 +195,29 @@ create function public.fn_governance_watch(p_now timestamptz default null)
 returns table (worker_name text, last_tick_at timestamptz, silent_seconds float8, cadence_seconds float8, verdict text,
                resigned boolean)
 language plpgsql security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_grace interval := coalesce(gov_config_interval('governance.watch.planned_stop',
-        (select c.value from dot_config c where c.key = 'governance.watch.planned_stop')), interval '5 minutes');
+    v_grace interval := coalesce(gov_handoff.gov_config_interval('governance.watch.planned_stop',
+        (select c.value from public.dot_config c where c.key = 'governance.watch.planned_stop')), interval '5 minutes');
     v_detail jsonb;
     v_gap text;
     w record;
     f record;
 begin
-    perform gov_clock_mend(c.worker_name) from (select distinct worker_name from gov_worker_cursor) c;
+    perform gov_handoff.gov_clock_mend(c.worker_name) from (select distinct worker_name from public.gov_worker_cursor) c;
     -- The gates only go by it; here what cannot be used of it is said, and that it can be used again.
-    perform gov_config_number('governance.ruleset_version', 1, 0, 999999999);
+    perform gov_handoff.gov_config_number('governance.ruleset_version', 1, 0, 999999999);
     for w in
         select h.executor_name as name, h.last_tick_at as tick, v_now - h.last_tick_at as age, k.cadence,
                h.lease_owner is null and h.last_tick_status = 'resigned' as resigned,
-               exists (select from gov_worker_cursor c where c.worker_name = h.executor_name) as has_cursor,
-               exists (select from gov_worker_cursor c where c.worker_name = h.executor_name and c.metadata ? 'id') as captures,
+               exists (select from public.gov_worker_cursor c where c.worker_name = h.executor_name) as has_cursor,
+               exists (select from public.gov_worker_cursor c where c.worker_name = h.executor_name and c.metadata ? 'id') as captures,
                h.metadata ->> 'mode' as mode, h.metadata ->> 'slot' as slot
-          from queue_heartbeat h
-         cross join lateral (select gov_watch_cadence(h.executor_name, h.metadata) as cadence) k
+          from public.queue_heartbeat h
+         cross join lateral (select gov_handoff.gov_watch_cadence(h.executor_name, h.metadata) as cadence) k
          where k.cadence > interval '0'
          order by h.executor_name
     loop
@@ -225,51 +229,51 @@ begin
         verdict := case when w.age > w.cadence * 10 and (not w.resigned or w.age > v_grace) then 'critical'
                         when w.age > w.cadence * 3 then 'warning' else 'ok' end;
         if verdict = 'ok' then
-            perform gov_finding_resolve(k || w.name, 'it ticks again')
+            perform gov_handoff.gov_finding_resolve(k || w.name, 'it ticks again')
                from unnest(array['queue_worker_silent:', 'cursor_silent_gap:', 'handoff_silent_gap:']) as k;
             if w.mode = 'stream' then
-                perform gov_finding_resolve('slot_budget_exceeded:' || w.slot, 'streaming within the budget again');
+                perform gov_handoff.gov_finding_resolve('slot_budget_exceeded:' || w.slot, 'streaming within the budget again');
             end if;
             -- What a slot that did not continue may have left out is proven handed off once every source was certified since.
-            perform gov_finding_resolve(i.coalesce_key, 'every source was certified since')
-               from system_issues i
+            perform gov_handoff.gov_finding_resolve(i.coalesce_key, 'every source was certified since')
+               from public.system_issues i
               where i.coalesce_key = 'slot_lost:' || w.slot and i.resolved_at is null
-                and not exists (select from gov_worker_cursor c
-                                  left join gov_worker_frontier t using (worker_name, source_name)
+                and not exists (select from public.gov_worker_cursor c
+                                  left join public.gov_worker_frontier t using (worker_name, source_name)
                                  where c.worker_name = w.name and (t.certified_at > i.last_seen_at) is not true);
         else
             v_detail := jsonb_build_object('worker', w.name, 'last_tick_at', w.tick,
                 'silent_seconds', round(extract(epoch from w.age)), 'cadence_seconds', extract(epoch from w.cadence),
                 'ended', case when w.resigned then 'resigned' else 'without a word' end);
             v_gap := case when verdict = 'critical' then 'critical' when w.resigned then 'warning' else 'high' end;
-            perform gov_finding_sustain('queue_worker_silent', 'queue_worker_silent:' || w.name, verdict, v_detail, w.cadence);
+            perform gov_handoff.gov_finding_sustain('queue_worker_silent', 'queue_worker_silent:' || w.name, verdict, v_detail, w.cadence);
             if w.has_cursor then
-                perform gov_finding_sustain('cursor_silent_gap', 'cursor_silent_gap:' || w.name, v_gap, v_detail, w.cadence);
+                perform gov_handoff.gov_finding_sustain('cursor_silent_gap', 'cursor_silent_gap:' || w.name, v_gap, v_detail, w.cadence);
             end if;
             if w.captures then
-                perform gov_finding_sustain('handoff_silent_gap', 'handoff_silent_gap:' || w.name, v_gap, v_detail, w.cadence);
+                perform gov_handoff.gov_finding_sustain('handoff_silent_gap', 'handoff_silent_gap:' || w.name, v_gap, v_detail, w.cadence);
             end if;
         end if;
         return next;
     end loop;
 
     -- What has ended without anybody saying so: a source that is no more, a rival that is gone, a watermark that moved on.
-    perform gov_finding_orphans();
+    perform gov_handoff.gov_finding_orphans();
     for f in
         select i.coalesce_key as key, 'nobody else has asked for the lease since' as why
-          from system_issues i
-          left join queue_heartbeat h on h.executor_name = i.detail ->> 'worker'
+          from public.system_issues i
+          left join public.queue_heartbeat h on h.executor_name = i.detail ->> 'worker'
          where i.issue_kind = 'cursor_lease_conflict' and i.resolved_at is null
            and i.last_seen_at < v_now - 5 * coalesce((h.metadata ->> 'ttl_ms')::bigint, 15000) * interval '1 millisecond'
         union all
         select i.coalesce_key, 'the watermark moved on'
-          from system_issues i
-          join gov_worker_cursor c on c.worker_name = i.detail ->> 'worker' and c.source_name = i.detail ->> 'source'
+          from public.system_issues i
+          join public.gov_worker_cursor c on c.worker_name = i.detail ->> 'worker' and c.source_name = i.detail ->> 'source'
          where i.issue_kind = 'cursor_watermark_regression' and i.resolved_at is null
-           and gov_watermark_ahead(c.last_watermark_ts, c.last_watermark_id, (i.detail ->> 'held_at')::timestamptz,
+           and gov_handoff.gov_watermark_ahead(c.last_watermark_ts, c.last_watermark_id, (i.detail ->> 'held_at')::timestamptz,
                                    i.detail ->> 'held_id', c.metadata)
     loop
-        perform gov_finding_resolve(f.key, f.why);
+        perform gov_handoff.gov_finding_resolve(f.key, f.why);
     end loop;
 end
 $$;
@@ -277,17 +281,17 @@ $$;
 -- What waits, by type. Types ship inactive, so millions may wait, and somebody looks every few seconds: each type is counted to
 -- ten thousand and no further, and the types themselves are found by leaping along the index of what is open. A session of
 -- a dashboard's would scan the table for it while it is small, and go on doing so when it is not.
-create function public.gov_captured()
+create function gov_handoff.gov_captured()
 returns table (event_type text, waiting bigint, more boolean) language sql stable security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     with recursive hint (event_type) as (
-        (select p.event_type_hint from event_pending p
+        (select p.event_type_hint from public.event_pending p
           where p.processed_at is null and p.event_type_hint is not null
           order by p.event_type_hint limit 1)
         union all
-        select (select p.event_type_hint from event_pending p
+        select (select p.event_type_hint from public.event_pending p
                  where p.processed_at is null and p.event_type_hint > h.event_type
                  order by p.event_type_hint limit 1)
           from hint h where h.event_type is not null
@@ -295,7 +299,7 @@ as $$
     select h.event_type, n.waiting, n.waiting >= 10000
       from hint h
      cross join lateral (select count(*) as waiting
-                           from (select from event_pending p
+                           from (select from public.event_pending p
                                   where p.processed_at is null and p.event_type_hint = h.event_type
                                     and p.event_domain = 'governance'
                                   limit 10000) few) n
@@ -306,23 +310,23 @@ $$;
 -- that waits and of dead letters: a check that is asked every few seconds may not cost what there is to count.
 create function public.fn_governance_route_worker_health(p_worker text default 'gov_handoff_intake')
 returns jsonb language sql stable security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
     select jsonb_build_object(
                'worker_name', p_worker,
                'last_run_at', r.last_run_at,
                'ageSeconds', extract(epoch from clock_timestamp() - r.last_run_at)::bigint,
-               'backlog_count', (select coalesce(sum(w.waiting), 0)::bigint from gov_captured() w),
-               'dead_letter_open', (select count(*) from (select from iu_route_dead_letter d
+               'backlog_count', (select coalesce(sum(w.waiting), 0)::bigint from gov_handoff.gov_captured() w),
+               'dead_letter_open', (select count(*) from (select from public.iu_route_dead_letter d
                                      where d.event_domain = 'governance' and d.worker_name = p_worker and d.resolved_at is null
                                      limit 10000) few),
                'lease_active', coalesce(h.lease_owner is not null and h.last_tick_at > clock_timestamp()
                                    - coalesce((h.metadata ->> 'ttl_ms')::bigint, 15000) * interval '1 millisecond', false),
                'lease_age_seconds', extract(epoch from clock_timestamp() - h.last_tick_at)::bigint)
       from (values (1)) as one (row)
-      left join queue_heartbeat h on h.executor_name = p_worker
+      left join public.queue_heartbeat h on h.executor_name = p_worker
       left join lateral (select greatest(h.last_tick_at, max(c.last_run_at)) as last_run_at
-                           from gov_worker_cursor c where c.worker_name = p_worker) r on true
+                           from public.gov_worker_cursor c where c.worker_name = p_worker) r on true
 $$;
 
 -- For whoever looks on ---------------------------------------------------------------------------------------------
@@ -330,11 +334,11 @@ $$;
 -- Counting the dirty groups must not read all of them. The flag hardly changes, so updates of a dirty group stay as cheap.
 create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
 
-create function public.gov_dirty_groups()
+create function gov_handoff.gov_dirty_groups()
 returns bigint language sql stable security definer
-set search_path = pg_catalog, public, pg_temp
+set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-as $$ select count(*) from gov_candidate_group where dirty $$;
+as $$ select count(*) from public.gov_candidate_group where dirty $$;
 
 create view public.v_governance_finding as
 select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count, first_seen_at, last_seen_at, resolved_at,
@@ -346,12 +350,12 @@ select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count,
 create view public.v_governance_summary as
 select w.waiting, w.retrying, w.more,
        (select count(*) from (select from public.v_governance_dead_letter_open limit 10000) few) as dead_letters,
-       public.gov_dirty_groups() as dirty_groups,
+       gov_handoff.gov_dirty_groups() as dirty_groups,
        (select count(*) from public.v_governance_finding where resolved_at is null) as open_findings
   from (select coalesce(sum(c.waiting) filter (where c.event_type <> 'governance.handoff.retry'), 0)::bigint as waiting,
                coalesce(sum(c.waiting) filter (where c.event_type = 'governance.handoff.retry'), 0)::bigint as retrying,
                coalesce(bool_or(c.more), false) as more
-          from public.gov_captured() c) w;
+          from gov_handoff.gov_captured() c) w;
 
 create view public.v_governance_certificate as
 select worker_name, source_name, last_run_summary -> 'certificate' as certificate
@@ -371,18 +375,18 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['public.gov_config_interval(text,text)', 'public.gov_watch_cadence(text,jsonb)',
-        'public.gov_finding_orphans()', 'public.gov_captured()', 'public.gov_dirty_groups()', 'public.gov_watermark_hold()',
-        'public.gov_heartbeat_emit(text,text,bigint)',
+    foreach f in array array['gov_handoff.gov_config_interval(text,text)', 'gov_handoff.gov_watch_cadence(text,jsonb)',
+        'gov_handoff.gov_finding_orphans()', 'gov_handoff.gov_captured()', 'gov_handoff.gov_dirty_groups()', 'gov_handoff.gov_watermark_hold()',
+        'gov_handoff.gov_heartbeat_emit(text,text,bigint)',
         'public.fn_governance_watch(timestamptz)', 'public.fn_governance_route_worker_health(text)']::regprocedure[] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
     end loop;
 end
 $$;
-grant execute on function public.gov_heartbeat_emit(text, text, bigint) to gov_handoff_worker;
+grant execute on function gov_handoff.gov_heartbeat_emit(text, text, bigint) to gov_handoff_worker;
 grant execute on function public.fn_governance_watch(timestamptz) to gov_handoff_worker, gov_handoff_operator;
-grant execute on function public.fn_governance_route_worker_health(text), public.gov_captured(), public.gov_dirty_groups()
+grant execute on function public.fn_governance_route_worker_health(text), gov_handoff.gov_captured(), gov_handoff.gov_dirty_groups()
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 grant select on public.v_governance_finding, public.v_governance_summary, public.v_governance_certificate,
     public.v_governance_certificate_history, public.v_governance_stream

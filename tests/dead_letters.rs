@@ -381,13 +381,13 @@ async fn the_depth_of_the_dead_letters_raises_the_severity() {
 async fn whoever_locks_the_lease_and_a_cursor_locks_the_lease_first() {
     let db = migrated().await;
     let gates = [
-        "select gov_dead_letter_put('gov_handoff_intake', 'me', 1, 'birth_registry', gen_random_uuid(), gen_random_uuid(), \
+        "select gov_handoff.gov_dead_letter_put('gov_handoff_intake', 'me', 1, 'birth_registry', gen_random_uuid(), gen_random_uuid(), \
          'birth_registry:1', 'x', 'x', 1, '{}')",
-        "select gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'birth_registry', '{}', true)",
+        "select gov_handoff.gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'birth_registry', '{}', true)",
     ];
     let owner = connect(&db.url).await;
     owner
-        .batch_execute("select gov_lease_claim('gov_handoff_intake', 'me', '1 minute')")
+        .batch_execute("select gov_handoff.gov_lease_claim('gov_handoff_intake', 'me', '1 minute')")
         .await
         .expect("a lease");
     for gate in gates {

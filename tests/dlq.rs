@@ -57,7 +57,7 @@ async fn a_replay_hands_off_under_the_same_identity_and_one_that_fails_stays_ope
     assert_eq!(number(&db.client, SIGNALS).await, 1);
     let one = letter_of(&db, 3).await;
     done(&db.url, &["dlq", "replay", "--id", &one, "--actor", "huyen", "--reason", "mended"]).await;
-    let identity = "select (id = gov_handoff_identity('birth_registry', 'int4', '3', 'governance.handoff.object_born'))::text
+    let identity = "select (id = gov_handoff.gov_handoff_identity('birth_registry', 'int4', '3', 'governance.handoff.object_born'))::text
                       from event_outbox where safe_payload ->> 'source_key' = '3'";
     assert_eq!(text(&db.client, identity).await, "true");
     let closed = format!(
@@ -107,7 +107,7 @@ async fn a_replay_killed_before_it_closes_its_letter_is_finished_by_the_next() {
     assert_eq!(number(&db.client, "select count(*) from gov_candidate_group where dirty").await, 0);
     // The gate believes nobody: a letter whose signals are not recorded is not replayed.
     let lie = format!(
-        "select gov_dead_letter_replayed('w', 'o', 1, '{}', array[gen_random_uuid()], null, null)",
+        "select gov_handoff.gov_dead_letter_replayed('w', 'o', 1, '{}', array[gen_random_uuid()], null, null)",
         letter_of(&db, 3).await
     );
     let refused = db.client.batch_execute(&lie).await.expect_err("refused");

@@ -145,8 +145,8 @@ async fn what_is_wrong_in_the_database_is_named() {
          alter table queue_heartbeat alter column executor_kind type varchar; \
          alter table birth_registry enable row level security; \
          update gov_schema_version set checksum = 'x' where version = 3; \
-         select gov_finding_raise('slot_lost', 'slot_lost:x', 'warning'); \
-         select gov_finding_raise('handoff_missed', 'handoff_missed:x', 'high'); \
+         select gov_handoff.gov_finding_raise('slot_lost', 'slot_lost:x', 'warning'); \
+         select gov_handoff.gov_finding_raise('handoff_missed', 'handoff_missed:x', 'high'); \
          insert into iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key, \
              failure_code, failure_detail, attempts, event_snapshot) \
          values ('w', gen_random_uuid(), 'governance', 't', 'birth_registry', 'birth_registry:1', 'c', 'd', 1, '{}')",
@@ -174,7 +174,7 @@ async fn who_may_not_see_is_told_so() {
         &db.client,
         &format!(
             "create role {eyes} login in role gov_handoff_observer; create role {nobody} login; \
-             select gov_finding_raise('slot_lost', 'slot_lost:x', 'warning')"
+             select gov_handoff.gov_finding_raise('slot_lost', 'slot_lost:x', 'warning')"
         ),
     )
     .await;

@@ -62,7 +62,7 @@ async fn lag_is_a_warning_then_high_and_passes() {
     );
     // What an activation does, held: nothing can be applied meanwhile.
     let held = connect(&db.url).await;
-    sql(&held, "begin; select pg_advisory_xact_lock(6748001, 1)").await;
+    sql(&held, "begin; lock table gov_handoff.batches in access exclusive mode").await;
     sql(&db.client, BIRTHS).await;
     open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "warning").await;
     open(&db, "handoff_lag:gov_handoff_intake", "warning").await;
@@ -401,7 +401,11 @@ async fn what_was_found_about_a_source_ends_when_it_is_removed() {
             detail.insert("worker".to_owned(), "gov_handoff_intake".into());
         }
         let (kind, detail) = (key.split(':').next().unwrap(), serde_json::Value::Object(detail));
-        sql(&db.client, &format!("select gov_finding_raise('{kind}', '{key}', 'high', '{detail}')")).await;
+        sql(
+            &db.client,
+            &format!("select gov_handoff.gov_finding_raise('{kind}', '{key}', 'high', '{detail}')"),
+        )
+        .await;
     }
     sql(&db.client, "select fn_governance_watch()").await;
     let open = "select count(*) from system_issues where severity = 'high' and resolved_at is null";

@@ -25,7 +25,7 @@ async fn rust_and_sql_agree_on_who_a_row_is() {
         (IdType::Uuid, "uuid", uuids.as_slice()),
         (IdType::Text, "text", texts.as_slice()),
     ];
-    let query = "select gov_handoff_identity($1, $2, $3, $4)";
+    let query = "select gov_handoff.gov_handoff_identity($1, $2, $3, $4)";
     for (id_type, name, keys) in cases {
         for source in ["birth_registry", "nguồn", ""] {
             let identity = Identity::new(source, id_type);

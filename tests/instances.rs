@@ -216,8 +216,9 @@ async fn company_suffers(size: u32, time: Duration) {
     let (mut dice, url) = (Dice::new(seed), company.registry.url.clone());
     let over = Instant::now() + time;
     // One type is activated in the middle of it: what was captured until then is drained by whoever writes, under its lease.
-    let set =
-        |active| format!("select gov_type_set_active('governance.handoff.object_registered', {active})");
+    let set = |active| {
+        format!("select gov_handoff.gov_type_set_active('governance.handoff.object_registered', {active})")
+    };
     company.registry.sql(&set(false)).await;
     let client = connect(&url).await;
     let activation = async {

@@ -113,7 +113,7 @@ async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
     sql(&db.client, &birth("last", "now()")).await;
     sql(&db.client, "insert into iu_route_dead_letter (worker_name, event_domain, route_code, idempotency_key, failure_code) \
          values ('gov_handoff_intake', 'governance', 'birth_registry', 'birth_registry:x', 'x'); \
-         select gov_finding_raise('handoff_missed', 'handoff_missed:x' || n, 'high') from generate_series(1, 2) n").await;
+         select gov_handoff.gov_finding_raise('handoff_missed', 'handoff_missed:x' || n, 'high') from generate_series(1, 2) n").await;
     until(&db.client, "select count(*) = 5 from v_governance_certificate").await;
     until(&db.client, "select exists (select from event_outbox where canonical_address = 'laws:last')").await;
     until(&db.client, "select lag_ms is not null and slot_budget is not null from v_governance_worker").await;

@@ -16,7 +16,7 @@ async fn objects(db: &TestDb) -> Vec<String> {
            and c.relnamespace::regnamespace::text not like 'pg_toast%'
         union all select 'index ' || pg_get_indexdef(i.indexrelid) from pg_index i join pg_class c on c.oid = i.indexrelid
          where c.relnamespace = 'public'::regnamespace
-        union all select 'proc ' || p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'public'::regnamespace
+        union all select 'proc ' || p.oid::regprocedure::text from pg_proc p where p.pronamespace in (select n.oid from pg_namespace n where n.nspname in ('public', 'gov_handoff'))
         union all select 'type ' || t.oid::regtype::text from pg_type t where t.typnamespace = 'public'::regnamespace and t.typelem = 0
         union all select 'schema ' || nspname::text || ' ' || array(
                    select a::text from aclexplode(coalesce(nspacl, acldefault('n', nspowner))) a order by 1)::text from pg_namespace where nspname = 'public'

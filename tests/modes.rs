@@ -452,7 +452,7 @@ async fn a_slot_over_its_budget_that_cannot_be_dropped_is_critical_and_stops_not
         "select count(*) = 3 from event_pending where event_type_hint = 'governance.handoff.object_born'",
     )
     .await;
-    let active = "select gov_type_set_active('governance.handoff.' || t, true) from unnest(array['object_born', 'heartbeat']) t";
+    let active = "select gov_handoff.gov_type_set_active('governance.handoff.' || t, true) from unnest(array['object_born', 'heartbeat']) t";
     db.sql(active).await;
     until(
         &db.client,

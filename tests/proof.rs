@@ -256,7 +256,7 @@ async fn retention_takes_what_we_said_about_ourselves_when_it_is_old_and_nothing
                 as n (name, domain, type, stream, ref, system, at)",
     )
     .await;
-    let retire = "select gov_notices_retire('2021-01-01', 1)";
+    let retire = "select gov_handoff.gov_notices_retire('2021-01-01', 1)";
     // In chunks, until none is left.
     assert_eq!(
         [

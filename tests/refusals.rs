@@ -209,7 +209,7 @@ async fn an_unknown_source_kind_or_type_is_refused_with_those_there_are() {
         assert_eq!(done(&registry.url, &["findings", "--kind", kind]).await, "nothing is open\n", "{kind}");
     }
     // Found by somebody's own gate, or by a later version.
-    registry.sql("select gov_finding_raise('custom', 'custom:x', 'info')").await;
+    registry.sql("select gov_handoff.gov_finding_raise('custom', 'custom:x', 'info')").await;
     assert!(done(&registry.url, &["findings", "--kind", "custom"]).await.contains("custom:x"));
     // Letters outlive their source.
     registry

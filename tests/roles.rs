@@ -17,6 +17,7 @@ const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
 gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
+batches definitions: - - - -
 gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
 gov_repair_total gov_certificate_log gov_source_table measurement_registry normative_registry: - - - -
@@ -63,7 +64,7 @@ async fn rights(db: &TestDb) -> BTreeMap<String, String> {
                           case when has_table_privilege(w.r, c.oid, 'delete') then 'd' end,
                           case when has_table_privilege(w.r, c.oid, 'truncate, references, trigger') then '!' end) as may
               from pg_class c, who w
-             where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+             where c.relnamespace in ('public'::regnamespace, 'gov_handoff'::regnamespace) and c.relkind in ('r', 'p', 'v', 'm', 'f')
         ), sequences as (
             select c.relname::text, w.n, case when has_sequence_privilege(w.r, c.oid, 'usage, select, update') then 'x' end
               from pg_class c, who w
@@ -71,7 +72,7 @@ async fn rights(db: &TestDb) -> BTreeMap<String, String> {
         ), functions as (
             select p.proname::text || '()', w.n, case when has_function_privilege(w.r, p.oid, 'execute') then 'x' end
               from pg_proc p, who w
-             where p.pronamespace = 'public'::regnamespace
+             where p.pronamespace in ('public'::regnamespace, 'gov_handoff'::regnamespace)
         )
         select name, string_agg(coalesce(nullif(may, ''), '-'), ' ' order by n)
           from (table relations union all table sequences union all table functions) o group by name";

@@ -235,7 +235,7 @@ async fn a_promotion_goes_in_parts_and_a_batch_between_two_of_them_marks_what_it
     let trust = "update gov_worker_cursor set metadata = jsonb_set(metadata, '{trust,producers}', '[\"importer\", \"stranger\"]')
                   where source_name = 'birth_registry' and worker_name = 'gov_handoff_intake'";
     db.client.batch_execute(trust).await.expect("trust");
-    let part = "select moved from gov_trust_promote('gov_handoff_intake', null, null, 4)";
+    let part = "select moved from gov_handoff.gov_trust_promote('gov_handoff_intake', null, null, 4)";
     assert_eq!(number(&db.client, part).await, 4);
     assert_eq!(number(&db.client, UNTRUSTED).await, 5);
     assert_eq!(texts(&db.client, OPEN).await.len(), 1, "some of it waits still");

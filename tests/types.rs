@@ -134,7 +134,7 @@ async fn a_daemon_that_streams_drains_what_an_activation_lets_out() {
     )
     .await;
     // As an operator's SQL would: without the command, which drains by itself.
-    let activate = "select gov_type_set_active('governance.handoff.object_born', true)";
+    let activate = "select gov_handoff.gov_type_set_active('governance.handoff.object_born', true)";
     db.client.query_one(activate, &[]).await.expect("activate");
     until(&db.client, "select count(*) = 5 from event_outbox where event_domain = 'governance' and event_stream <> 'health'").await;
     until(
@@ -245,9 +245,10 @@ async fn a_refused_capture_whose_cause_is_mended_is_let_out_and_marks_nothing_ag
 #[tokio::test]
 async fn who_drains_or_promotes_is_the_holder_of_a_fresh_lease_or_an_operator() {
     let db = migrated().await;
-    let drain =
-        |lease: &str| format!("select gov_handoff_drain({lease}, 'governance.handoff.object_born', 10)");
-    let promote = |lease: &str| format!("select gov_trust_promote({lease}, 10)");
+    let drain = |lease: &str| {
+        format!("select gov_handoff.gov_handoff_drain({lease}, 'governance.handoff.object_born', 10)")
+    };
+    let promote = |lease: &str| format!("select gov_handoff.gov_trust_promote({lease}, 10)");
     for role in ["worker", "operator"] {
         let create = format!("create role drains_{role}_{0} login in role gov_handoff_{role}", db.name);
         db.sql(&create).await;
@@ -257,7 +258,8 @@ async fn who_drains_or_promotes_is_the_holder_of_a_fresh_lease_or_an_operator() 
         let refused = worker.batch_execute(statement).await.expect_err(statement);
         refused.code().map(|c| c.code().to_owned()).unwrap_or_default()
     };
-    let claim = |ttl: &str| format!("select gov_lease_claim('gov_handoff_intake', 'me', '{ttl}')");
+    let claim =
+        |ttl: &str| format!("select gov_handoff.gov_lease_claim('gov_handoff_intake', 'me', '{ttl}')");
     worker.batch_execute(&claim("1 minute")).await.expect("a lease");
     let (held, former) = ("'gov_handoff_intake', 'me', 1", "'gov_handoff_intake', 'other', 1");
     for gate in [drain(held), promote(held)] {
@@ -274,7 +276,7 @@ async fn who_drains_or_promotes_is_the_holder_of_a_fresh_lease_or_an_operator() 
     // Expired, though nobody took it: not renewed, not fenced through, and claimed anew under another term.
     db.sql("update queue_heartbeat set last_tick_at = clock_timestamp() - interval '2 minutes'").await;
     assert_eq!(code(&drain(held)).await, "GH001");
-    let renewed = "select gov_lease_renew('gov_handoff_intake', 'me', 1)::text";
+    let renewed = "select gov_handoff.gov_lease_renew('gov_handoff_intake', 'me', 1)::text";
     assert_eq!(text(&db.client, renewed).await, "false");
     worker.batch_execute(&claim("1 minute")).await.expect("a new term");
     let term = "select metadata ->> 'term' from queue_heartbeat where executor_name = 'gov_handoff_intake'";

@@ -160,9 +160,9 @@ async fn the_workers_role_can_write_and_lock_nothing_and_yet_hands_everything_of
         refused(&client, content).await;
     }
     // Gates are for their users: a worker activates no type and defines no source.
-    refused(&client, "select gov_type_set_active('governance.handoff.object_born', false)").await;
-    refused(&client, "select gov_source_remove('gov_handoff_intake', 'birth_registry')").await;
-    refused(&client, "select gov_gap_replace('w', 's', '{}', '{}', '{}', '{}')").await;
+    refused(&client, "select gov_handoff.gov_type_set_active('governance.handoff.object_born', false)").await;
+    refused(&client, "select gov_handoff.gov_source_remove('gov_handoff_intake', 'birth_registry')").await;
+    refused(&client, "select gov_handoff.gov_gap_replace('w', 's', '{}', '{}', '{}', '{}')").await;
 
     db.client.batch_execute("drop publication if exists gov_handoff").await.expect("none");
     db.client.batch_execute(TEARDOWN).await.expect("replication/teardown.sql");

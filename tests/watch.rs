@@ -167,7 +167,7 @@ async fn an_instance_that_loses_its_lease_while_alive_says_so() {
     until(&db.client, "select severity = 'warning' from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost' \
                        union all select false limit 1").await;
     // The thief does not tick, so the daemon has it back; after a while it is over, though a standby waits all the time.
-    let waits = "select gov_finding_sustain('cursor_lease_conflict', 'cursor_lease_conflict:gov_handoff_intake', 'info', \
+    let waits = "select gov_handoff.gov_finding_sustain('cursor_lease_conflict', 'cursor_lease_conflict:gov_handoff_intake', 'info', \
                  '{\"worker\": \"gov_handoff_intake\"}', '500 milliseconds')";
     until(
         &db.client,
@@ -221,14 +221,16 @@ async fn the_healthcheck_has_the_agreed_shape() {
 async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_its_type_is_active() {
     let db = migrated().await;
     let raise = |severity: &str| {
-        format!("select gov_finding_raise('handoff_lag', 'handoff_lag:x', '{severity}', '{{\"a\": 1}}')")
+        format!(
+            "select gov_handoff.gov_finding_raise('handoff_lag', 'handoff_lag:x', '{severity}', '{{\"a\": 1}}')"
+        )
     };
     sql(&db, &raise("warning")).await;
     let events = "select count(*) from event_outbox where event_domain in ('governance', 'system')";
     assert_eq!(number(&db.client, events).await, 0);
     let pending = "select count(*) from event_pending";
     assert_eq!(number(&db.client, pending).await, 0, "not captured either");
-    sql(&db, "select gov_finding_resolve('handoff_lag:x', 'over')").await;
+    sql(&db, "select gov_handoff.gov_finding_resolve('handoff_lag:x', 'over')").await;
 
     done(&db.url, &["types", "activate", "--findings"]).await;
     let types = "select kind from (select replace(event_type, 'governance.finding.', '') as kind from event_type_registry \
@@ -243,10 +245,14 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
         sql(&db, &raise(severity)).await;
     }
     // A rehearsal alarms nobody.
-    sql(&db, "select gov_finding_raise('handoff_lag', 'handoff_lag:gov_handoff_selftest', 'high')").await;
     sql(
         &db,
-        "select gov_finding_resolve('handoff_lag:x', 'over'), gov_finding_resolve('handoff_lag:x', 'over')",
+        "select gov_handoff.gov_finding_raise('handoff_lag', 'handoff_lag:gov_handoff_selftest', 'high')",
+    )
+    .await;
+    sql(
+        &db,
+        "select gov_handoff.gov_finding_resolve('handoff_lag:x', 'over'), gov_handoff.gov_finding_resolve('handoff_lag:x', 'over')",
     )
     .await;
     let told = "select concat_ws(' ', event_type, event_stream, event_severity, safe_payload ->> 'state', \

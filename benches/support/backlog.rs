@@ -95,8 +95,7 @@ async fn write(client: &Client, rows: u32, transaction: u32) {
 }
 
 async fn plain_sql(client: &Client, rows: u32) -> Duration {
-    let tag =
-        "select substr(replace(gov_handoff_identity('birth_registry', 'int4', '1')::text, '-', ''), 1, 4)";
+    let tag = "select substr(replace(gov_handoff.gov_handoff_identity('birth_registry', 'int4', '1')::text, '-', ''), 1, 4)";
     let tag: String = client.query_one(tag, &[]).await.expect("the source's tag").get(0);
     client.batch_execute(&include_str!("plain.sql").replace("{tag}", &tag)).await.expect("the procedure");
     settle(client).await;

@@ -19,7 +19,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// usual in this database, because the slot is acknowledged then; and it sees what others have committed meanwhile. Timeouts that a role or database has for its people
 /// are not for us: a batch that exceeds one would exceed it for ever. What we wait for we bound ourselves.
 pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 \
-     -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,public \
+     -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,pg_temp \
      -c default_transaction_isolation=read\\ committed -c synchronous_commit=on \
      -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0";
 

@@ -1,5 +1,5 @@
 select emitted, captured
-  from public.gov_handoff_apply(
+  from gov_handoff.gov_handoff_apply(
       $1, $2, $3, $4,
       $5, $6, $7, $8, $9, $10,
       $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,

@@ -1,4 +1,4 @@
-select public.gov_handoff_apply_one(
+select gov_handoff.gov_handoff_apply_one(
            $1, $2, $3, $4,
            $5, $6, $7, $8, $9, $10,
            $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,

@@ -1,1 +1,1 @@
-select public.gov_audit_finish($1, $2, $3, $4, $5, $6, $7, $8)
+select gov_handoff.gov_audit_finish($1, $2, $3, $4, $5, $6, $7, $8)

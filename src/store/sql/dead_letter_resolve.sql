@@ -1,1 +1,1 @@
-select public.gov_dead_letter_resolve($1, $2, $3, $4)
+select gov_handoff.gov_dead_letter_resolve($1, $2, $3, $4)

@@ -1,1 +1,1 @@
-select public.gov_finding_resolve($1, $2)
+select gov_handoff.gov_finding_resolve($1, $2)

@@ -1,1 +1,1 @@
-select public.gov_heartbeat_emit($1, $2, $3)
+select gov_handoff.gov_heartbeat_emit($1, $2, $3)

@@ -1,1 +1,1 @@
-select held, term, owner, age_ms from public.gov_lease_claim($1, $2, $3::bigint * interval '1 millisecond')
+select held, term, owner, age_ms from gov_handoff.gov_lease_claim($1, $2, $3::bigint * interval '1 millisecond')

@@ -1,1 +1,1 @@
-select public.gov_lease_renew($1, $2, $3, $4)
+select gov_handoff.gov_lease_renew($1, $2, $3, $4)

@@ -1,1 +1,1 @@
-select public.gov_lease_resign($1, $2, $3)
+select gov_handoff.gov_lease_resign($1, $2, $3)

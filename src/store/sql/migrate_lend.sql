@@ -4,7 +4,9 @@ begin
     if not (select r.rolsuper from pg_roles r where r.rolname = current_user)
        and exists (select from pg_roles r where r.rolname = 'gov_handoff_owner') then
         execute format('grant gov_handoff_owner to %I', current_user);
-        grant create on schema public to gov_handoff_owner;
+        if to_regnamespace('gov_handoff') is not null then
+            grant create on schema public, gov_handoff to gov_handoff_owner;
+        end if;
     end if;
 end
 $$

@@ -3,7 +3,7 @@ do $$
 begin
     if not (select r.rolsuper from pg_roles r where r.rolname = current_user) then
         execute format('revoke gov_handoff_owner from %I', current_user);
-        revoke create on schema public from gov_handoff_owner;
+        revoke create on schema public, gov_handoff from gov_handoff_owner;
     end if;
 end
 $$

@@ -1,1 +1,1 @@
-select public.gov_notices_retire($1::text::timestamptz, $2)
+select gov_handoff.gov_notices_retire($1::text::timestamptz, $2)

@@ -1,1 +1,1 @@
-select public.gov_handoff_probe()
+select gov_handoff.gov_handoff_probe()

@@ -1,1 +1,1 @@
-select public.gov_source_remove($1, $2)
+select gov_handoff.gov_source_remove($1, $2)

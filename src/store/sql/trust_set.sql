@@ -1,1 +1,1 @@
-select changed, promoted from public.gov_trust_set($1, $2, $3, $4, $5)
+select changed, promoted from gov_handoff.gov_trust_set($1, $2, $3, $4, $5)

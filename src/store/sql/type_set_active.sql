@@ -1,1 +1,1 @@
-select public.gov_type_set_active($1, $2)
+select gov_handoff.gov_type_set_active($1, $2)

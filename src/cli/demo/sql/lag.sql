@@ -4,8 +4,8 @@ with newest as materialized (
     select greatest(max(id) - $1::int, 1) as lo, max(id) as hi from public.birth_registry
 ),
 stretch as materialized (
-    select public.gov_handoff_identity('birth_registry', 'int4', lo::text) as lo,
-           public.gov_handoff_identity('birth_registry', 'int4', (hi + 1)::text) as hi
+    select gov_handoff.gov_handoff_identity('birth_registry', 'int4', lo::text) as lo,
+           gov_handoff.gov_handoff_identity('birth_registry', 'int4', (hi + 1)::text) as hi
       from newest
      where hi is not null
 )

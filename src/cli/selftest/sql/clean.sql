@@ -1,1 +1,1 @@
-select public.gov_selftest_clean()
+select gov_handoff.gov_selftest_clean()
