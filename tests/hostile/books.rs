@@ -5,6 +5,8 @@
 //! every row with the moment of its commit, before a truncation or a rewrite takes it away; every retired signal by a trigger.
 //! A row is known by its `code`, so two rows that bear one key after each other are two rows.
 //!
+//! A signal that no rule asked for (`unmapped`) names its row by the key only, and is taken for any row that bore it.
+//!
 //! A row that was committed after definition N came into force is due as N says. A later definition may take its place only
 //! while the row was not yet proven complete (`settled`): the product promises no more for a row that waits while its source
 //! is redefined. An earlier one never may.
@@ -52,13 +54,13 @@ const OPEN: &str = "
 const RECORDED: &str = "
     select safe_payload ->> 'source' as source, safe_payload ->> 'source_key' as key,
            replace(event_type, 'governance.handoff.', '') as kind, safe_payload ->> 'object_ref' as object_ref
-      from event_outbox where event_domain = 'governance' and safe_payload ->> 'source' like 'hostile\\_%'
+      from event_outbox where event_domain = 'governance' and safe_payload ? 'source_key' and safe_payload ->> 'source' like 'hostile\\_%'
     union all
     select capture_payload ->> 'source', capture_payload ->> 'source_key',
            replace(event_type_hint, 'governance.handoff.', ''), capture_payload ->> 'object_ref'
       from event_pending
      where event_domain = 'governance' and processed_at is null and event_type_hint <> 'governance.handoff.retry'
-       and capture_payload ->> 'source' like 'hostile\\_%'
+       and capture_payload ? 'source_key' and capture_payload ->> 'source' like 'hostile\\_%'
     union all
     select source, key, kind, object_ref from verify.retired where source like 'hostile\\_%'";
 
@@ -87,11 +89,12 @@ pub async fn missing(client: &Client, table: &str) -> Result<Vec<String>, Error>
     client.batch_execute(&note(table)).await?;
     let sql = format!(
         "with r as materialized ({ROWS} where r.source = $1 and not r.gone),
-              had as materialized (select key, object_ref, array_agg(distinct kind) as kinds
-                                     from ({RECORDED}) x where source = $1 group by 1, 2)
+              had as materialized (select r.code, array_agg(distinct x.kind) as kinds
+                                     from ({RECORDED}) x join r using (source, key)
+                                    where x.object_ref = 'note:' || r.code or x.kind = 'unmapped' group by 1)
          select format('%s %s (%s, class %s) committed %s under definition %s has %s', r.source, left(r.key, 60), r.code, r.class,
                        r.committed, r.lo, coalesce(h.kinds, '{{}}'))
-           from r left join had h on h.key = r.key and h.object_ref = 'note:' || r.code
+           from r left join had h using (code)
           where case when r.poison then h.kinds is null
                   and not exists (select from event_pending p where p.event_type_hint = 'governance.handoff.retry'
                                      and p.capture_payload ->> 'source' = r.source and p.capture_payload ->> 'source_key' = r.key)
@@ -121,7 +124,7 @@ pub async fn superfluous(client: &Client) -> Result<Vec<String>, Error> {
          select format('%s %s %s of %s has no committed row', h.kind, left(h.key, 60), left(h.object_ref, 100), h.source)
            from had h
           where not exists (select from r where r.source = h.source and r.key = h.key
-                               and (r.poison or 'note:' || r.code = h.object_ref))
+                               and (r.poison or h.kind = 'unmapped' or 'note:' || r.code = h.object_ref))
          union all
          select format('%s %s %s of %s was committed under definition %s, which asks for no such signal', h.kind,
                        left(h.key, 60), h.object_ref, h.source, r.lo)
