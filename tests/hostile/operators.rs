@@ -216,6 +216,12 @@ impl Operators {
             }
             "trust" => {
                 let producer = random.pick(&PRODUCERS);
+                // Only a source with a list of producers has anybody to trust.
+                let current = self.definition(table);
+                if current.producers.is_none() {
+                    let listed = Definition { producers: Some(PRODUCERS.to_vec()), ..current };
+                    self.define(table, listed, false).await?;
+                }
                 for verb in ["revoke", "grant"] {
                     self.command(&["trust", verb, "--source", name, "--producer", producer], COMMAND).await?;
                 }
