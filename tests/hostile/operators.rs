@@ -112,7 +112,7 @@ impl Definition {
 /// Everything that the cast shares in a run.
 pub struct Operators {
     pub url: String,
-    seed: u64,
+    pub seed: u64,
     /// Held by the writers of a table; taken alone where no row may be written meanwhile.
     gates: [RwLock<()>; 3],
     numbers: [AtomicI32; 3],

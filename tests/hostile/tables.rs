@@ -210,7 +210,7 @@ pub async fn hold_advisory_locks(operators: Arc<Operators>, stop: Arc<AtomicBool
 
 /// Rows of every class and producer, in short and in held transactions, over as many connections as it takes.
 pub async fn write(operators: Arc<Operators>, place: [u64; 2], stop: Arc<AtomicBool>) {
-    let mut random = Random::at(place[0] ^ place[1], place);
+    let mut random = Random::at(operators.seed, place);
     let mut session: Option<Client> = None;
     while !stop.load(Ordering::Relaxed) {
         if session.as_ref().is_none_or(Client::is_closed) {
