@@ -5,6 +5,7 @@ drop table public.gov_worker_frontier;
 drop table public.gov_repair_total;
 drop table public.gov_stream_position;
 drop table public.gov_worker_gap;
+drop table public.gov_source_version;
 drop table public.gov_source_table;
 drop table public.gov_worker_cursor;
 -- Registrations of types and settings go only where nothing refers to them any more.

@@ -53,6 +53,17 @@ create table public.gov_source_table (
     used         boolean not null default false
 );
 
+-- Which definition of a source is in force. Whatever records a row names the definition that mapped it and is refused under
+-- another one; so a row that is committed after `sources apply` returned is never mapped by what was in force before.
+create table public.gov_source_version (
+    worker_name  text        not null,
+    source_name  text        not null,
+    version      uuid        not null unique,
+    -- Since when rows are mapped as they are now. Signals that are older may name the same row otherwise.
+    mapped_since timestamptz not null default clock_timestamp(),
+    primary key (worker_name, source_name)
+);
+
 -- Ids of a source that were never seen. The range that reaches the end of the type is the tail; every other one is a hole.
 -- An id leaves the ranges only in the transaction that records its handoff, which is the whole argument for no loss.
 create table public.gov_worker_gap (

@@ -1,19 +1,22 @@
 -- The function gates are the only way anything of ours writes: set-based, SECURITY DEFINER, owned by a role that nobody logs in
--- as (0007). Their search_path has no schema that others may write to, and every name inside is qualified. Error codes of our own: GH001 lease lost, GH002 ranges changed, GH003 refused.
+-- as (0007). Their search_path has no schema that others may write to, and every name inside is qualified. Error codes of our own: GH001 lease lost, GH002 ranges changed, GH003 refused, GH004 redefined.
 -- This is the one that hands off; the others follow by subject: lease, findings, sources.
 
 -- Identity ---------------------------------------------------------------------------------------------------------
 
 -- A version-8 UUID: 16 bits of the source, an ordered prefix of the key, a hash tail. Integer keys are in it whole, so
 -- that the indexes grow at their right edge; uuid and text keys give 32 bits for locality and 74 bits of hash, enough
--- that a billion rows do not collide. With a kind it is the signal's id, without one the row's subject reference.
+-- that a billion rows do not collide. With a kind it is the signal's id, without one the row's subject reference. Each part is
+-- hashed behind its length, so that no key can imitate another key and a kind.
 create function gov_handoff.gov_handoff_identity(p_source text, p_id_type text, p_key text, p_kind text default null)
 returns uuid language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
     with digest as (
         select encode(substr(sha256(convert_to(p_source, 'UTF8')), 1, 2), 'hex') as tag,
-               sha256(convert_to(p_source || chr(31) || p_key || coalesce(chr(31) || p_kind, ''), 'UTF8')) as h
+               sha256(convert_to(octet_length(convert_to(p_source, 'UTF8')) || ':' || p_source
+                                 || octet_length(convert_to(p_key, 'UTF8')) || ':' || p_key
+                                 || coalesce(octet_length(convert_to(p_kind, 'UTF8')) || ':' || p_kind, ''), 'UTF8')) as h
     ), parts as (
         select tag,
                ('x' || encode(substr(h, 1, 8), 'hex'))::bit(64)::bigint as h1,
@@ -36,6 +39,21 @@ as $$
 $$;
 
 -- Apply ------------------------------------------------------------------------------------------------------------
+
+-- A row is recorded as the definition in force says. The caller holds `batches`, shared, so that a definition that is in force
+-- here is in force until the commit; whoever mapped rows by an older one is sent back to map them again.
+create function gov_handoff.gov_definition_fence(p_version uuid[])
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if exists (select from unnest(p_version) as u (version)
+                where u.version is not null
+                  and not exists (select from public.gov_source_version v where v.version = u.version)) then
+        raise exception 'the definition that mapped a row is no longer in force' using errcode = 'GH004';
+    end if;
+end
+$$;
 
 -- Whether (p_ts, p_id) lies ahead of the recorded watermark; integers compare as numbers. A body that is parsed when it is made,
 -- like this one, means the same under every search_path and needs none of its own.
@@ -60,7 +78,8 @@ return p_id is not null and (
 --
 -- r_* describe the rules met in this batch, s_* the signals sorted by id (s_rule is an index into r_*; s_flag 0 normal,
 -- 1 untrusted, 2 unmapped; s_object marks the one signal that stands for its object), g_* the coalesced groups sorted by
--- key, c_* the sources' cursors, x_* the open id ranges of one source, l_* the replication slot.
+-- key, c_* the sources' cursors, x_* the open id ranges of one source, l_* the replication slot. d_version names the definitions
+-- that mapped the rows; s_number is the key of a row whose key is an integer, by which retention remembers it.
 create function gov_handoff.gov_handoff_apply(
     p_worker text, p_owner text, p_term bigint, p_captured_by text,
     r_source text[], r_table text[], r_kind text[], r_stream text[], r_severity text[], r_bumps boolean[],
@@ -70,7 +89,7 @@ create function gov_handoff.gov_handoff_apply(
     g_key text[], g_dims jsonb[], g_latest timestamptz[], g_reason text[], g_count int[],
     c_source text[], c_ts timestamptz[], c_id text[], c_seen bigint[], c_signals bigint[],
     x_source text, x_closed_lo bigint[], x_closed_hi bigint[], x_open_lo bigint[], x_open_hi bigint[],
-    l_slot text, l_lsn pg_lsn)
+    l_slot text, l_lsn pg_lsn, d_version uuid[], s_number bigint[])
 returns table (emitted bigint, captured bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -82,6 +101,8 @@ declare
     v_any_active boolean;
     v_ruleset int;
     v_pending boolean;
+    v_retired boolean;
+    v_keep boolean[];
     v_out uuid[];
     v_captured uuid[];
     v_emitted_n int := 0;
@@ -95,17 +116,30 @@ begin
     if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
     end if;
+    -- Shared until the commit: nobody changes a type or a definition, or retires a signal, while this batch is under way.
+    perform from gov_handoff.batches;
+    perform gov_handoff.gov_definition_fence(d_version);
     if v_total > 0 then
-        perform from gov_handoff.batches;
         select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
                array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n),
                (select exists (select from public.event_pending)),
+               (select exists (select from public.gov_retired_range) or exists (select from public.gov_retired_signal)),
                -- What is no number must not make every row poison; the watchdog says so.
                (select coalesce(max(case when value ~ '^[0-9]{1,9}$' then value::int end), 1)
                   from public.dot_config where key = 'governance.ruleset_version')
-          into v_active, v_any_active, v_change, v_pending, v_ruleset
+          into v_active, v_any_active, v_change, v_pending, v_retired, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
           left join public.event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
+
+        -- What retention took was recorded, proven and removed. Whichever path brings it again, it is not recorded again.
+        if v_retired then
+            select array_agg(not exists (select from public.gov_retired_signal r where r.id = s.id)
+                             and not exists (select from public.gov_retired_range r
+                                              where r.source_name = r_source[s.rule] and s.number between r.lo and r.hi)
+                             order by s.n)
+              into v_keep
+              from unnest(s_id, s_rule, s_number) with ordinality as s (id, rule, number, n);
+        end if;
 
         if v_any_active then
             with recorded as (
@@ -121,14 +155,21 @@ begin
                            'source_system', s.system, 'actor_ref', s.actor, 'captured_by', p_captured_by),
                        coalesce(s.occurred, now())
                   from unnest(s_id, s_ref, s_rule, s_flag, s_object_type, s_object_ref, s_address, s_group, s_key,
-                              s_occurred, s_system, s_actor)
-                       as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor)
-                 where s.flag = 0 and v_active[s.rule]
-                on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
-                    where event_subject_ref is not null do nothing
+                              s_occurred, s_system, s_actor, v_keep)
+                       as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor, keep)
+                 where s.flag = 0 and v_active[s.rule] and s.keep is distinct from false
+                on conflict do nothing
                 returning id
             )
             select array_agg(id), count(*) into v_out, v_emitted_n from recorded;
+            -- Whatever was not inserted is there under its own id: a renamed table changes the subject's table, not the id. If it
+            -- is not, something else stands in its place, and that is no reason to take the row for recorded.
+            if v_emitted_n < v_total and exists (
+                select from unnest(s_id, s_rule, s_flag, v_keep) as s (id, rule, flag, keep)
+                 where s.flag = 0 and v_active[s.rule] and s.keep is distinct from false
+                   and not exists (select from public.event_outbox o where o.id = s.id)) then
+                raise exception 'another event stands for the subject of a signal' using errcode = 'unique_violation';
+            end if;
         end if;
 
         if false = any (v_active) or 1 = any (s_flag) or 2 = any (s_flag) then
@@ -145,9 +186,9 @@ begin
                            'event_stream', r_stream[s.rule], 'event_severity', r_severity[s.rule]),
                        case s.flag when 1 then 'untrusted_source' when 2 then 'unmapped' end
                   from unnest(s_id, s_ref, s_rule, s_flag, s_object_type, s_object_ref, s_address, s_group, s_key,
-                              s_occurred, s_system, s_actor)
-                       as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor)
-                 where not (s.flag = 0 and v_active[s.rule])
+                              s_occurred, s_system, s_actor, v_keep)
+                       as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor, keep)
+                 where not (s.flag = 0 and v_active[s.rule]) and s.keep is distinct from false
                    -- Emitted before its type was taken out of service: it stays where it is.
                    and not exists (select from public.event_outbox o where o.id = s.id)
                 on conflict (id) do nothing
@@ -159,8 +200,9 @@ begin
             -- is opened again, or nothing would ever record it. It is not new: its groups were marked when it was captured.
             if v_emitted_n + v_captured_n < v_total then
                 update public.event_pending p set processed_at = null
-                  from unnest(s_id, s_rule, s_flag) as s (id, rule, flag)
+                  from unnest(s_id, s_rule, s_flag, v_keep) as s (id, rule, flag, keep)
                  where p.id = s.id and p.processed_at is not null and not (s.flag = 0 and v_active[s.rule])
+                   and s.keep is distinct from false
                    and not exists (select from public.event_outbox o where o.id = s.id);
                 get diagnostics v_reopened_n = row_count;
             end if;
@@ -305,13 +347,15 @@ create function gov_handoff.gov_handoff_apply_one(
     r_source text, r_table text, r_kind text, r_change text, r_stream text, r_severity text,
     s_id uuid, s_ref uuid, s_object boolean, s_object_type text, s_object_ref text, s_address text, s_group text,
     s_key text, s_occurred timestamptz, s_system text, s_actor text, g_dims jsonb,
-    c_ts timestamptz, c_id text, l_slot text, l_lsn pg_lsn)
+    c_ts timestamptz, c_id text, l_slot text, l_lsn pg_lsn, d_version uuid, s_number bigint)
 returns bigint[] language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_active boolean;
     v_pending boolean;
+    v_retired boolean;
+    v_current boolean;
     v_ruleset int;
     v_emitted bigint;
 begin
@@ -322,8 +366,11 @@ begin
     select t.active,
            exists (select from public.event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
            coalesce((select case when value ~ '^[0-9]{1,9}$' then value::int end
-                       from public.dot_config where key = 'governance.ruleset_version'), 1)
-      into v_active, v_pending, v_ruleset
+                       from public.dot_config where key = 'governance.ruleset_version'), 1),
+           exists (select from public.gov_retired_signal r where r.id = s_id)
+               or exists (select from public.gov_retired_range r where r.source_name = r_source and s_number between r.lo and r.hi),
+           exists (select from public.gov_source_version v where v.version = d_version)
+      into v_active, v_pending, v_ruleset, v_retired, v_current
       from public.event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
     if v_active is not true then
         return (select array[a.emitted, a.captured] from gov_handoff.gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
@@ -333,22 +380,25 @@ begin
             array[s_actor], array[null::jsonb],
             array[s_group], array[g_dims], array[s_occurred], array[r_kind], array[1],
             array[r_source], array[c_ts], array[c_id], array[1::bigint], array[1::bigint],
-            null, '{}', '{}', '{}', '{}', l_slot, l_lsn) a);
+            null, '{}', '{}', '{}', '{}', l_slot, l_lsn, array[d_version], array[s_number]) a);
+    end if;
+    if not v_current then
+        raise exception 'the definition that mapped a row is no longer in force' using errcode = 'GH004';
     end if;
 
     with recorded as (
         insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
             payload_classification, safe_payload, occurred_at)
-        values (s_id, 'governance', r_kind, r_stream, r_severity, 'immediate', r_table, s_ref, s_address, s_actor,
+        select s_id, 'governance', r_kind, r_stream, r_severity, 'immediate', r_table, s_ref, s_address, s_actor,
             s_system, 'safe_metadata',
             jsonb_build_object('object_type', s_object_type, 'object_ref', s_object_ref,
                 'canonical_address', s_address, 'group_key', s_group, 'change_kind', r_change,
                 'source', r_source, 'source_key', s_key, 'occurred_at', s_occurred,
                 'source_system', s_system, 'actor_ref', s_actor, 'captured_by', p_captured_by),
-            coalesce(s_occurred, now()))
-        on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
-            where event_subject_ref is not null do nothing
+            coalesce(s_occurred, now())
+         where not v_retired
+        on conflict do nothing
         returning 1
     ), groups as (
         insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
@@ -369,6 +419,9 @@ begin
                 last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
     )
     select count(*) into v_emitted from recorded;
+    if v_emitted = 0 and not v_retired and not exists (select from public.event_outbox o where o.id = s_id) then
+        raise exception 'another event stands for the subject of a signal' using errcode = 'unique_violation';
+    end if;
 
     with cursors as (
         update public.gov_worker_cursor c
@@ -472,6 +525,6 @@ begin
     update public.gov_worker_cursor set last_watermark_id = last_watermark_id where false;
     update public.gov_stream_position set durable_lsn = durable_lsn where false;
     update public.queue_heartbeat set last_tick_at = last_tick_at where false;
-    perform t.active, c.value from public.event_type_registry t, dot_config c where false;
+    perform t.active, c.value from public.event_type_registry t, public.dot_config c where false;
 end
 $$;

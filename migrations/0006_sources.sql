@@ -72,8 +72,12 @@ begin
                p.capture_payload - 'event_stream' - 'event_severity',
                coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
           from public.event_pending p where p.id = any (p_ids)
-        on conflict (event_domain, event_type, event_subject_table, event_subject_ref)
-            where event_subject_ref is not null do nothing;
+        on conflict do nothing;
+        -- As in the gate that applies: what is not there under its own id is not recorded.
+        if exists (select from unnest(p_ids) as u (id)
+                    where not exists (select from public.event_outbox o where o.id = u.id)) then
+            raise exception 'another event stands for the subject of a signal' using errcode = 'unique_violation';
+        end if;
         update public.event_pending p set processed_at = clock_timestamp() where p.id = any (p_ids);
         return 0;
     exception when others then
@@ -202,7 +206,25 @@ begin
 end
 $$;
 
--- Registers or redefines a source.
+-- What of a definition decides what a row comes to. The rest is about how and whom.
+create function gov_handoff.gov_source_mapping(p_definition jsonb)
+returns jsonb language sql immutable
+return p_definition - 'trust' - 'batch_size' - 'coalesce_window_ms';
+
+-- Another definition is in force from this commit on.
+create function gov_handoff.gov_source_renew(p_worker text, p_source text, p_remapped boolean)
+returns void language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into public.gov_source_version as v (worker_name, source_name, version)
+    values (p_worker, p_source, gen_random_uuid())
+    on conflict (worker_name, source_name) do update
+        set version = excluded.version,
+            mapped_since = case when p_remapped then excluded.mapped_since else v.mapped_since end
+$$;
+
+-- Registers or redefines a source. No batch is under way meanwhile (`batches`), so none that was mapped by the old definition
+-- commits after this returns.
 create function gov_handoff.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
 returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -211,12 +233,13 @@ declare
     v_old jsonb;
     v_was nummultirange := '{}';
 begin
-    -- One definition at a time: two that register the same source would both find none.
-    lock table gov_handoff.definitions in access exclusive mode;
     select metadata into v_old from public.gov_worker_cursor where worker_name = p_worker and source_name = p_source;
     if v_old = p_definition then
         return 'unchanged';
     end if;
+    -- One definition at a time: two that register the same source would both find none.
+    lock table gov_handoff.batches in access exclusive mode;
+    lock table gov_handoff.definitions in access exclusive mode;
     perform gov_handoff.gov_source_bind(p_source, p_definition);
     if v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
         -- Batches replace ranges as they read them. They come first or see what we leave: this waits for those under way, and
@@ -234,6 +257,8 @@ begin
         insert into public.gov_worker_cursor (worker_name, source_name, metadata, phase)
         values (p_worker, p_source, p_definition, 'seeding');
     end if;
+    perform gov_handoff.gov_source_renew(p_worker, p_source,
+        gov_handoff.gov_source_mapping(v_old) is distinct from gov_handoff.gov_source_mapping(p_definition));
     if p_lo is not null and v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
         perform gov_handoff.gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
     end if;
@@ -256,7 +281,9 @@ as $$
 declare
     v_used boolean;
 begin
+    lock table gov_handoff.batches in access exclusive mode;
     lock table gov_handoff.definitions in access exclusive mode;
+    delete from public.gov_source_version where worker_name = p_worker and source_name = p_source;
     -- In the order in which a certifying pass writes them.
     delete from public.gov_worker_frontier where worker_name = p_worker and source_name = p_source;
     delete from public.gov_worker_gap where worker_name = p_worker and source_name = p_source;
@@ -348,7 +375,7 @@ $$;
 -- `governance.holes.kept`) they are left to the frontier. How many ids that were is kept, because rows are counted against the
 -- ids that left the ranges.
 create function gov_handoff.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
-                                            p_system text, p_lsn pg_lsn, p_relation oid, p_filenode oid)
+                                            p_system text, p_lsn pg_lsn, p_relation oid, p_filenode oid, p_version uuid)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -357,6 +384,9 @@ declare
     v_kept bigint := gov_handoff.gov_config_number('governance.holes.kept', 10000, 0, 1000000);
     v_away numeric;
 begin
+    -- The frontier says that every row below it was handed off as the definition says: as this one, and no other.
+    perform from gov_handoff.batches;
+    perform gov_handoff.gov_definition_fence(array[p_version]);
     insert into public.gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn, relation, filenode)
     values (p_worker, p_source, p_frontier, p_system, p_lsn, p_relation, p_filenode)
     on conflict (worker_name, source_name) do update

@@ -167,17 +167,22 @@ end
 $$;
 
 -- Removes up to p_limit old signals from the outbox and remembers whose they were. Nothing younger than the latest
--- certificate of its source goes: retention may only take what was proven first.
+-- certificate of its source goes: retention may only take what was proven first. No batch is under way meanwhile: one that
+-- brings a row again would otherwise wait for our deletion and then record the row a second time.
+--
+-- Everything is one statement over what it deleted. A temporary table would be the caller's, with whatever triggers the caller
+-- put on it.
 create function gov_handoff.gov_outbox_retire(p_worker text, p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
+    v_id uuid[];
+    v_source text[];
+    v_number bigint[];
 begin
     lock table gov_handoff.batches in access exclusive mode;
-    create temp table if not exists pg_temp.gov_retired (id uuid, source text, number bigint, whole boolean) on commit drop;
-    truncate pg_temp.gov_retired;
     with gone as (
         delete from public.event_outbox e
          using (select o.id from public.event_outbox o
@@ -186,45 +191,54 @@ begin
                    and o.created_at < (c.last_run_summary #>> '{certificate,taken_at}')::timestamptz
                  order by o.id limit p_limit) x
          where e.id = x.id
-        returning e.id, e.safe_payload ->> 'source' as source, e.safe_payload ->> 'source_key' as key
+        returning e.id, e.event_type as kind, e.safe_payload ->> 'source' as source, e.safe_payload ->> 'source_key' as key
     )
-    insert into pg_temp.gov_retired
-    select g.id, g.source,
-           -- A key that is no number was not written by us; its signal stands for itself.
-           case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,19}$'
-                     and g.key::numeric between -9223372036854775808 and 9223372036854775807 then g.key::bigint end, false
+    select count(*), array_agg(g.id), array_agg(g.source),
+           -- A key that is no number was not written by us; its signal stands for itself. So does one under another identity
+           -- than its key has: that of a row which took another's key.
+           array_agg(case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,19}$'
+                               and g.key::numeric between -9223372036854775808 and 9223372036854775807
+                               and g.id = gov_handoff.gov_handoff_identity(g.source, c.metadata #>> '{id,type}', g.key, g.kind)
+                          then g.key::bigint end)
+      into v_n, v_id, v_source, v_number
       from gone g left join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
-    get diagnostics v_n = row_count;
 
-    -- Whether anything of a key is left, recorded or waiting, or stands in a letter that may be replayed. The identities of an integer key are a stretch of their own
-    -- (gov_handoff_identity: only the last 42 bits tell them apart), so the primary keys answer that.
-    update pg_temp.gov_retired g set whole = true
-      from (select k.source, k.number, (k.head || to_hex(k.tail))::uuid as lo, (k.head || to_hex(k.tail | 4398046511103))::uuid as hi
-              from (select d.source, d.number,
-                           t.tag || lpad(to_hex((d.k >> 32) & 4294967295), 8, '0') || '8' || lpad(to_hex((d.k >> 20) & 4095), 3, '0') as head,
-                           (-9223372036854775808)::bigint | ((d.k & 1048575) << 42) as tail
-                      from (select distinct source, number, number # (-9223372036854775808)::bigint as k
-                              from pg_temp.gov_retired where number is not null) d
-                      join (select s.source, encode(substr(sha256(convert_to(s.source, 'UTF8')), 1, 2), 'hex') as tag
-                              from (select distinct source from pg_temp.gov_retired) s) t on t.source = d.source) k) x
-     where g.source = x.source and g.number = x.number
-       and not exists (select from public.event_outbox o where o.id between x.lo and x.hi)
-       and not exists (select from public.event_pending p where p.id between x.lo and x.hi and p.processed_at is null)
-       -- By the key that letters of integer keys have (core::dead_letter::letter_key).
-       and not exists (select from public.iu_route_dead_letter d
-                        where d.event_domain = 'governance' and d.resolution is distinct from 'replayed'
-                          and d.idempotency_key = replace(replace(x.source, '%', '%25'), ':', '%3A') || ':' || x.number);
-
-    insert into public.gov_retired_signal (id, source_name, number)
-    select id, source, number from pg_temp.gov_retired where not whole on conflict do nothing;
-
-    -- Islands of consecutive keys; a key with several signals counts once. Ranges that touch are left as they are.
-    insert into public.gov_retired_range (source_name, lo, hi)
-    select source, min(number), max(number)
-      from (select source, number, number - row_number() over (partition by source order by number) as island
-              from (select distinct source, number from pg_temp.gov_retired where whole) d) i
-     group by source, island
-    on conflict (source_name, lo) do update set hi = greatest(gov_retired_range.hi, excluded.hi);
+    with retired as materialized (
+        select r.id, r.source, r.number from unnest(v_id, v_source, v_number) as r (id, source, number)
+    ), keys as (
+        -- The identities of an integer key are a stretch of their own (gov_handoff_identity: only the last 42 bits tell them
+        -- apart), so the primary keys answer whether anything of a key is left.
+        select k.source, k.number, (k.head || to_hex(k.tail))::uuid as lo, (k.head || to_hex(k.tail | 4398046511103))::uuid as hi
+          from (select d.source, d.number,
+                       encode(substr(sha256(convert_to(d.source, 'UTF8')), 1, 2), 'hex')
+                           || lpad(to_hex((d.k >> 32) & 4294967295), 8, '0') || '8' || lpad(to_hex((d.k >> 20) & 4095), 3, '0') as head,
+                       (-9223372036854775808)::bigint | ((d.k & 1048575) << 42) as tail
+                  from (select distinct r.source, r.number, r.number # (-9223372036854775808)::bigint as k
+                          from retired r where r.number is not null) d) k
+    ), whole as materialized (
+        -- Nothing of the key is left, recorded or waiting, and none of it stands in a letter that may be replayed.
+        select x.source, x.number
+          from keys x
+         where not exists (select from public.event_outbox o where o.id between x.lo and x.hi)
+           and not exists (select from public.event_pending p where p.id between x.lo and x.hi and p.processed_at is null)
+           -- By the key that letters of integer keys have (core::dead_letter::letter_key).
+           and not exists (select from public.iu_route_dead_letter d
+                            where d.event_domain = 'governance' and d.resolution is distinct from 'replayed'
+                              and d.idempotency_key = replace(replace(x.source, '%', '%25'), ':', '%3A') || ':' || x.number)
+    ), single as (
+        insert into public.gov_retired_signal (id, source_name, number)
+        select r.id, r.source, r.number
+          from retired r left join whole w on w.source = r.source and w.number = r.number
+         where w.number is null
+        on conflict do nothing
+    )
+    -- Islands of consecutive keys. Ranges that touch are left as they are.
+    insert into public.gov_retired_range as r (source_name, lo, hi)
+    select i.source, min(i.number), max(i.number)
+      from (select w.source, w.number, w.number - row_number() over (partition by w.source order by w.number) as island
+              from whole w) i
+     group by i.source, i.island
+    on conflict (source_name, lo) do update set hi = greatest(r.hi, excluded.hi);
     return v_n;
 end
 $$;

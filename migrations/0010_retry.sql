@@ -47,13 +47,15 @@ $$;
 -- Stages a poison row. It commits before the reader moves past the row, and says nothing of the reader: a crash in between
 -- delivers the row again and finds it staged. A row that a dead letter already stands for is left to that.
 create function gov_handoff.gov_handoff_stage(p_worker text, p_owner text, p_term bigint, p_table text, p_id uuid, p_ref uuid,
-    p_letter text, p_address text, p_actor text, p_error text, p_payload jsonb, p_delay_ms bigint)
+    p_letter text, p_address text, p_actor text, p_error text, p_payload jsonb, p_delay_ms bigint, p_version uuid)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_new boolean;
 begin
+    perform from gov_handoff.batches;
+    perform gov_handoff.gov_definition_fence(array[p_version]);
     insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
         capture_payload, error_count, last_error)
     select p_id, 'governance', 'governance.handoff.retry', p_table, p_ref, p_address, p_actor, p_payload, 1,
@@ -136,7 +138,8 @@ $$;
 -- Sets a row aside for an operator, and takes it out of the staging in the same commit: it is never in neither. The letter
 -- belongs to the worker whose source it is, whoever found the row: an audit or a replay has no letters of its own.
 create function gov_handoff.gov_dead_letter_put(p_worker text, p_owner text, p_term bigint, p_source text, p_staged uuid,
-    p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb, p_signals uuid[] default '{}')
+    p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb, p_signals uuid[],
+    p_version uuid)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -144,7 +147,9 @@ declare
     v_worker text;
     v_new boolean;
 begin
-    -- First, because a batch locks its cursor behind the fence as well; to the commit nobody takes over.
+    perform from gov_handoff.batches;
+    perform gov_handoff.gov_definition_fence(array[p_version]);
+    -- Before the cursor, because a batch locks its cursor behind the fence as well; to the commit nobody takes over.
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     select coalesce(max(c.worker_name) filter (where c.worker_name = p_worker), min(c.worker_name), p_worker) into v_worker
       from public.gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';

@@ -32,6 +32,8 @@ pub enum Kind {
     LeaseLost,
     /// Another reader moved the open id ranges.
     RangesChanged,
+    /// Rows were mapped by a definition that is no longer in force.
+    Redefined,
     /// Asked for something that is refused on purpose.
     Refused,
     /// A bug of ours.
@@ -55,7 +57,9 @@ impl Kind {
     #[must_use]
     pub fn policy(self) -> Policy {
         match self {
-            Self::Connection | Self::Transient | Self::SlowRead | Self::RangesChanged => Policy::Retry,
+            Self::Connection | Self::Transient | Self::SlowRead | Self::RangesChanged | Self::Redefined => {
+                Policy::Retry
+            }
             Self::Data => Policy::SetAside,
             Self::LeaseLost => Policy::StandBy,
             Self::Config
@@ -213,6 +217,7 @@ pub fn classify(state: &SqlState) -> Kind {
         "GH001" => Kind::LeaseLost,
         "GH002" => Kind::RangesChanged,
         "GH003" => Kind::Refused,
+        "GH004" => Kind::Redefined,
         "42501" => Kind::Privilege,
         "3D000" => Kind::Authentication,
         // Another server, which a trigger of the live tables writes to, cannot be reached.

@@ -141,7 +141,7 @@ async fn an_observer_sees_how_it_fares_and_touches_nothing() {
         "{}",
         status.out
     );
-    let raise = "select gov_finding_raise('cursor_lag', 'cursor_lag:x', 'warning')";
+    let raise = "select gov_handoff.gov_finding_raise('cursor_lag', 'cursor_lag:x', 'warning')";
     db.client.batch_execute(raise).await.expect("a finding");
     assert!(done(&observer, &["findings"]).await.contains("cursor_lag:x"));
     let certificates = done(&observer, &["certificates"]).await;
@@ -186,7 +186,7 @@ async fn an_operator_decides_and_cannot_be_the_daemon() {
     done(&operator, &["types", "activate", "object_born"]).await;
     done(&operator, &["watch", "--once"]).await;
     db.client
-        .batch_execute("select gov_finding_raise('handoff_lag', 'handoff_lag:x', 'high')")
+        .batch_execute("select gov_handoff.gov_finding_raise('handoff_lag', 'handoff_lag:x', 'high')")
         .await
         .expect("a finding");
     done(&operator, &["findings", "--resolve", "handoff_lag:x"]).await;
@@ -194,8 +194,8 @@ async fn an_operator_decides_and_cannot_be_the_daemon() {
     assert_eq!(run.code, 2, "{}{}", run.out, run.err);
     let client = connect(&operator).await;
     for statement in [
-        "select gov_lease_claim('gov_handoff_intake', 'me', '1 s')",
-        "select gov_finding_emit('x', 'x', 'info', 'raised', 1)",
+        "select gov_handoff.gov_lease_claim('gov_handoff_intake', 'me', '1 s')",
+        "select gov_handoff.gov_finding_emit('x', 'x', 'info', 'raised', 1)",
         "select birth_payload from birth_registry",
         "update event_type_registry set active = true",
         "delete from event_outbox",
@@ -218,11 +218,11 @@ async fn an_operator_neither_resigns_nor_writes_under_the_daemons_lease() {
     let one = "'s', 't', 'k', 'c', 'alert', 'info', gen_random_uuid(), gen_random_uuid(), false, 'o', 'r', 'a', 'g', '1', \
                now(), 'x', 'x', '{}', now(), '1'";
     for statement in [
-        format!("select gov_lease_resign({lease})"),
-        format!("select gov_handoff_apply({lease}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0')"),
-        format!("select gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0')"),
-        format!("select gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"),
-        format!("select gov_dead_letter_failed({lease}, gen_random_uuid(), 'x', 'x')"),
+        format!("select gov_handoff.gov_lease_resign({lease})"),
+        format!("select gov_handoff.gov_handoff_apply({lease}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0')"),
+        format!("select gov_handoff.gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0')"),
+        format!("select gov_handoff.gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"),
+        format!("select gov_handoff.gov_dead_letter_failed({lease}, gen_random_uuid(), 'x', 'x')"),
     ] {
         refused(&operator, &statement).await;
     }

@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-const CHUNK: i32 = 10_000;
+const CHUNK: i32 = 2_000;
 
 pub async fn run(config: &Config, history: i64, json: bool) -> Result<ExitCode> {
     let store = connect::open_observer(&config.target, "gov-handoff certificates").await?;

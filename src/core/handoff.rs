@@ -45,9 +45,21 @@ pub struct Handoff {
     pub dims: Vec<(String, Option<String>)>,
     pub scope: Option<Vec<(String, Option<String>)>>,
     pub source_key: String,
+    /// The key, where it is an integer: retention remembers rows by it. None for a row that took another's key.
+    pub number: Option<i64>,
     pub occurred_at: Option<PgInstant>,
     pub source_system: String,
     pub actor_ref: String,
+}
+
+impl Handoff {
+    /// Gives it an identity of its own: the row is another than the one that was handed off under this key.
+    pub fn replace(&mut self, identity: &Identity) {
+        let (key, kind) = (&self.source_key, &self.rule.kind);
+        self.id = identity.signal_of_replacement(key, kind, &self.object_ref);
+        self.subject = identity.subject_of_replacement(key, &self.object_ref);
+        self.number = None;
+    }
 }
 
 /// What a row comes to.
@@ -72,6 +84,8 @@ pub struct Refusal {
 /// A source made ready to map rows.
 #[derive(Debug, Clone)]
 pub struct Source {
+    /// Which definition this is, where it was read from the database; recording is refused under another.
+    pub version: Option<Uuid>,
     pub definition: SourceDefinition,
     pub identity: Identity,
     /// The columns whose cast to text differs from what their type's output function writes, and so from what the stream
@@ -89,9 +103,19 @@ pub struct Source {
 
 impl Source {
     pub fn compile(definition: SourceDefinition) -> Result<Self, DefinitionError> {
+        Self::compile_as(definition, None)
+    }
+
+    /// A definition that the database has in force under this version.
+    pub fn compile_as(definition: SourceDefinition, version: Option<Uuid>) -> Result<Self, DefinitionError> {
         let columns = Columns(&definition);
         if definition.name.is_empty() || definition.name.len() > 200 {
             return Err(columns.invalid("name", "a source has a name of 1 to 200 bytes".to_owned()));
+        }
+        // Findings and letters are keyed by the name and what follows it.
+        if definition.name.chars().any(|c| c == ':' || c.is_control()) {
+            return Err(columns
+                .invalid("name", "a source's name holds no colon and no control character".to_owned()));
         }
         if definition.batch_size == 0 || definition.batch_size > 50_000 {
             return Err(columns
@@ -119,6 +143,7 @@ impl Source {
             None => None,
         };
         let unmapped = RuleFace {
+            version,
             source: definition.name.clone(),
             table: definition.table().to_owned(),
             kind: format!("{KIND_PREFIX}unmapped"),
@@ -128,6 +153,7 @@ impl Source {
             grain: Grain::Group,
         };
         Ok(Self {
+            version,
             identity: Identity::new(&definition.name, definition.id.id_type),
             cast_apart: BTreeSet::new(),
             id: columns.position(&definition.id.column, "id")?,
@@ -147,7 +173,7 @@ impl Source {
             rules: definition
                 .rules
                 .iter()
-                .map(|r| Rule::compile(r, &definition, &columns))
+                .map(|r| Rule::compile(r, &definition, version, &columns))
                 .collect::<Result<_, _>>()?,
             unmapped: Arc::new(unmapped),
             definition,
@@ -302,6 +328,7 @@ impl Facts<'_> {
             canonical_address: self.address(&object_ref),
             group: GroupKey::from_dims(&dims),
             source_key: self.key.to_owned(),
+            number: Key::parse(self.source.id_type(), self.key).and_then(|key| key.as_int()),
             occurred_at: self.occurred_at,
             source_system: self.named(self.source.source_system),
             actor_ref: self.named(self.source.actor_ref),

@@ -15,9 +15,6 @@ use crate::core::definition::IdType;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// Stands between the parts that are hashed; no identifier and no key in sane use contains it, and a key that does
-/// is still told apart by its place in the ordered prefix.
-const SEPARATOR: &[u8] = &[0x1f];
 const VARIANT: u64 = 1 << 63;
 
 /// Computes the identities of one source's rows.
@@ -49,22 +46,34 @@ impl Identity {
     /// The row itself: the outbox's `event_subject_ref`.
     #[must_use]
     pub fn subject(&self, key: &str) -> Uuid {
-        self.uuid(key, None)
+        self.uuid(key, &[])
     }
 
     /// One kind of signal about the row: the outbox's `id`.
     #[must_use]
     pub fn signal(&self, key: &str, kind: &str) -> Uuid {
-        self.uuid(key, Some(kind))
+        self.uuid(key, &[kind])
     }
 
-    fn uuid(&self, key: &str, kind: Option<&str>) -> Uuid {
-        let mut hasher = Sha256::new_with_prefix(self.source.as_bytes());
-        hasher.update(SEPARATOR);
-        hasher.update(key.as_bytes());
-        if let Some(kind) = kind {
-            hasher.update(SEPARATOR);
-            hasher.update(kind.as_bytes());
+    /// As [`subject`](Self::subject), of another row that took the key: `object` is what that row is about.
+    #[must_use]
+    pub fn subject_of_replacement(&self, key: &str, object: &str) -> Uuid {
+        self.uuid(key, &["", object])
+    }
+
+    /// As [`signal`](Self::signal), of another row that took the key.
+    #[must_use]
+    pub fn signal_of_replacement(&self, key: &str, kind: &str, object: &str) -> Uuid {
+        self.uuid(key, &[kind, object])
+    }
+
+    /// Every part is hashed behind its length, so that no key can imitate another key and what follows it.
+    fn uuid(&self, key: &str, more: &[&str]) -> Uuid {
+        let mut hasher = Sha256::new();
+        for part in [self.source.as_str(), key].iter().chain(more) {
+            hasher.update(part.len().to_string());
+            hasher.update(b":");
+            hasher.update(part);
         }
         let digest = hasher.finalize();
         let h1 = u64::from_be_bytes(first(&digest));

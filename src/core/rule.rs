@@ -4,6 +4,7 @@ use crate::core::definition::{ColumnTest, Grain, RuleDefinition, SourceDefinitio
 use crate::core::row::Row;
 use std::sync::Arc;
 use thiserror::Error;
+use uuid::Uuid;
 
 /// Why a definition cannot be used. Each message names the source and the rule or column at fault.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -151,6 +152,8 @@ impl Test {
 /// What the store needs to know of a rule; shared by all its handoffs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RuleFace {
+    /// The definition that it is a rule of, where that was read from the database.
+    pub version: Option<Uuid>,
     pub source: String,
     pub table: String,
     pub kind: String,
@@ -175,16 +178,32 @@ const SEVERITIES: [&str; 3] = ["info", "warning", "critical"];
 /// The namespace of everything we emit; a rule outside it could not be told from another domain's event.
 pub const KIND_PREFIX: &str = "governance.handoff.";
 
+/// Kinds that we use ourselves: a rule of that kind would be taken for what it is not.
+const RESERVED: [&str; 5] = ["retry", "unmapped", "refused", "certified", "heartbeat"];
+
+/// A kind is in our namespace, none of our own, and plain: it is a part of keys that are put together.
+fn check_kind(kind: &str) -> Result<(), String> {
+    let Some(name) = kind.strip_prefix(KIND_PREFIX).filter(|name| !name.is_empty()) else {
+        return Err(format!("a kind starts with {KIND_PREFIX}"));
+    };
+    if RESERVED.contains(&name) {
+        return Err(format!("the kind {kind} is one of our own; choose another name"));
+    }
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+        return Err("a kind consists of letters, digits, `.`, `_` and `-`".to_owned());
+    }
+    Ok(())
+}
+
 impl Rule {
     pub fn compile(
         rule: &RuleDefinition,
         source: &SourceDefinition,
+        version: Option<Uuid>,
         columns: &Columns<'_>,
     ) -> Result<Self, DefinitionError> {
         let place = format!("rule {}", rule.kind);
-        if rule.kind.strip_prefix(KIND_PREFIX).is_none_or(str::is_empty) {
-            return Err(columns.invalid(&place, format!("a kind starts with {KIND_PREFIX}")));
-        }
+        check_kind(&rule.kind).map_err(|problem| columns.invalid(&place, problem))?;
         if !STREAMS.contains(&rule.stream.as_str()) {
             return Err(
                 columns.invalid(&place, format!("stream {} is none of {}", rule.stream, STREAMS.join(", ")))
@@ -205,6 +224,7 @@ impl Rule {
         };
         Ok(Self {
             face: Arc::new(RuleFace {
+                version,
                 source: source.name.clone(),
                 table: source.table().to_owned(),
                 kind: rule.kind.clone(),

@@ -41,6 +41,7 @@ impl Delivery<'_> {
             error: &refusal.detail,
             payload: &snapshot(source, &item.key, &item.handoffs),
             delay,
+            version: source.version,
         };
         match self.store.stage(self.lease, &staging).await {
             Ok(new) => {
@@ -78,6 +79,7 @@ impl Delivery<'_> {
             attempts,
             snapshot: &snapshot(source, &refusal.source_key, handoffs),
             signals: &handoffs.iter().map(|h| h.id).collect::<Vec<_>>(),
+            version: source.version,
         };
         let new = self.store.put_dead_letter(self.lease, &letter).await?;
         if new {

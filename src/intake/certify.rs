@@ -206,7 +206,7 @@ impl Pass<'_> {
         crate::intake::failpoint("frontier_before_advance");
         // Only now: everything visible in the snapshot is durable, and the rest will be selected again. The relation is the
         // one that was read, whatever has its name by now: if that is another, the next pass compares it in full.
-        writer.advance_frontier(&shared.lease, source.name(), &snapshot, relation).await?;
+        writer.advance_frontier(&shared.lease, source, &snapshot, relation).await?;
         crate::intake::failpoint("frontier_after_advance");
         proof.cost = begun.elapsed();
         proof.looked(shared);

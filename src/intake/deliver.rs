@@ -110,6 +110,8 @@ impl Delivery<'_> {
     pub async fn deliver(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let mut outcome = Outcome { seen: rows.len(), ..Outcome::default() };
         let mut items = Vec::with_capacity(rows.len());
+        // Of every row, also of those that come to nothing: their ids leave the ranges by what the definition says.
+        let versions = versions(rows.iter().map(|row| &row.source));
         for MappedRow { source, key, watermark, mapped, .. } in rows {
             match mapped {
                 // Its id leaves the ranges by `advance`; it is not counted, because the stream never sees it, and our
@@ -122,14 +124,17 @@ impl Delivery<'_> {
                 }
             }
         }
-        match self.apply(&items, advance).await {
+        match self.apply(&items, advance, &versions).await {
             Err(e) if self.is_poison(&e).await => {
                 let (applied, steps) = self.bisect(items, e).await?;
                 outcome += applied;
                 failpoint("after_bisect");
                 // Every row is recorded, staged or set aside by now, so the reader may move past all of them. A poison row
                 // holds back neither the slot nor the watermark.
-                self.store.apply(self.lease, self.captured_by, &Batch::default(), &steps, advance).await?;
+                let nothing = Batch::default();
+                self.store
+                    .apply(self.lease, self.captured_by, &nothing, &steps, advance, &versions)
+                    .await?;
             }
             applied => outcome += applied?,
         }
@@ -201,10 +206,12 @@ impl Delivery<'_> {
         Ok(outcome)
     }
 
-    pub(super) async fn apply(&self, items: &[Item], advance: Advance<'_>) -> Result<Outcome> {
+    async fn apply(&self, items: &[Item], advance: Advance<'_>, versions: &[Uuid]) -> Result<Outcome> {
         let batch = coalesce(items.iter().flat_map(|item| &item.handoffs).collect());
         let applied =
-            self.store.apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance).await?;
+            self.store
+                .apply(self.lease, self.captured_by, &batch, &cursor_steps(items), advance, versions)
+                .await?;
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
     }
 
@@ -224,7 +231,10 @@ impl Delivery<'_> {
         let batch = coalesce(item.handoffs.iter().filter(|h| due.contains(&h.id)).collect());
         let mut steps = cursor_steps(std::slice::from_ref(item));
         steps.iter_mut().for_each(|step| step.seen = 0);
-        self.store.apply(self.lease, self.captured_by, &batch, &steps, Advance::Nothing).await?;
+        let versions = versions([&item.source]);
+        self.store
+            .apply(self.lease, self.captured_by, &batch, &steps, Advance::Nothing, &versions)
+            .await?;
         Ok(())
     }
 
@@ -241,12 +251,13 @@ impl Delivery<'_> {
         let mut outcome = Outcome::default();
         let mut poison = Vec::new();
         let mut stack = vec![(items, cause)];
+        let of = |items: &[Item]| versions(items.iter().map(|item| &item.source));
         while let Some((mut items, cause)) = stack.pop() {
             if items.len() == 1 {
                 // Two writers that record the same row in the same moment may meet in an index that is not the one the
                 // gate expects; the other has committed by now, so a second look finds the row recorded.
                 if cause.code.as_deref() == Some(UNIQUE_VIOLATION)
-                    && let Ok(applied) = self.apply(&items, Advance::Nothing).await
+                    && let Ok(applied) = self.apply(&items, Advance::Nothing, &of(&items)).await
                 {
                     outcome += applied;
                     continue;
@@ -257,7 +268,7 @@ impl Delivery<'_> {
             }
             let right = items.split_off(items.len() / 2);
             for half in [right, items].into_iter().filter(|h| !h.is_empty()) {
-                match self.apply(&half, Advance::Nothing).await {
+                match self.apply(&half, Advance::Nothing, &of(&half)).await {
                     Ok(applied) => outcome += applied,
                     Err(e) if self.is_poison(&e).await => stack.push((half, e)),
                     Err(e) => return Err(e),
@@ -267,6 +278,17 @@ impl Delivery<'_> {
         poison.iter_mut().for_each(|item| item.handoffs.clear());
         Ok((outcome, cursor_steps(&poison)))
     }
+}
+
+/// The definitions that mapped these rows, once each.
+fn versions<'s>(sources: impl IntoIterator<Item = &'s Arc<Source>>) -> Vec<Uuid> {
+    let mut out: Vec<Uuid> = Vec::new();
+    for version in sources.into_iter().filter_map(|source| source.version) {
+        if out.last() != Some(&version) && !out.contains(&version) {
+            out.push(version);
+        }
+    }
+    out
 }
 
 fn cursor_steps(items: &[Item]) -> Vec<CursorStep> {

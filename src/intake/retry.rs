@@ -185,6 +185,7 @@ impl Pass<'_> {
             attempts: staged.attempts.max(1),
             snapshot: &json!({ "source": source, "source_key": staged.key }),
             signals: &[],
+            version: None,
         };
         self.store.put_dead_letter(&self.shared.lease, &letter).await?;
         tracing::warn!(source, code, "staged row set aside");

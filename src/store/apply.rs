@@ -57,6 +57,7 @@ impl Store {
         batch: &Batch<&Handoff>,
         cursors: &[CursorStep],
         advance: Advance<'_>,
+        versions: &[Uuid],
     ) -> Result<Applied> {
         if let Some(lone) = Lone::of(batch, cursors, advance) {
             return self.apply_one(lease, captured_by, &lone).await;
@@ -71,7 +72,7 @@ impl Store {
             Advance::Nothing | Advance::Ranges { .. } => (None, None),
         };
         let r = &rules;
-        let params: [&(dyn ToSql + Sync); 41] = [
+        let params: [&(dyn ToSql + Sync); 43] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
@@ -113,6 +114,8 @@ impl Store {
             &x.open_hi,
             &l_slot,
             &l_lsn,
+            &versions,
+            &s.number,
         ];
         let row = self.one(include_str!("sql/apply.sql"), &params).await?;
         Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
@@ -180,6 +183,7 @@ struct Signals<'a> {
     address: Vec<&'a str>,
     group: Vec<&'a str>,
     key: Vec<&'a str>,
+    number: Vec<Option<i64>>,
     occurred: Vec<Option<Instant>>,
     system: Vec<&'a str>,
     actor: Vec<&'a str>,
@@ -199,6 +203,7 @@ impl<'a> Signals<'a> {
             out.address.push(&s.canonical_address);
             out.group.push(s.group.as_str());
             out.key.push(&s.source_key);
+            out.number.push(s.number);
             out.occurred.push(s.occurred_at.map(Instant));
             out.system.push(&s.source_system);
             out.actor.push(&s.actor_ref);

@@ -28,7 +28,7 @@ impl Store {
                 let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?).map_err(|e| {
                     Error::config(format!("source {name}: its stored definition cannot be read: {e}"))
                 })?;
-                let mut source = Source::compile(definition)?;
+                let mut source = Source::compile_as(definition, row.try_get(3)?)?;
                 source.cast_apart = row.try_get::<_, Vec<String>>(2)?.into_iter().collect();
                 Ok(Arc::new(source))
             })

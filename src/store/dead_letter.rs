@@ -22,6 +22,8 @@ pub struct NewLetter<'a> {
     pub snapshot: &'a Value,
     /// What the row would have come to.
     pub signals: &'a [Uuid],
+    /// The definition that mapped it; none for a row that no definition reads any more.
+    pub version: Option<Uuid>,
 }
 
 /// Which letters are meant. What is not given does not narrow it.
@@ -59,7 +61,7 @@ impl Store {
     /// Sets a row aside, and takes it out of the staging, in one commit. True if no letter stood for it before.
     pub async fn put_dead_letter(&self, lease: &Lease, letter: &NewLetter<'_>) -> Result<bool> {
         let attempts = i32::try_from(letter.attempts).unwrap_or(i32::MAX);
-        let params: [&(dyn ToSql + Sync); 12] = [
+        let params: [&(dyn ToSql + Sync); 13] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
@@ -72,6 +74,7 @@ impl Store {
             &attempts,
             letter.snapshot,
             &letter.signals,
+            &letter.version,
         ];
         Ok(self.one(include_str!("sql/dead_letter_put.sql"), &params).await?.try_get(0)?)
     }

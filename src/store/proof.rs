@@ -27,9 +27,16 @@ impl Expected {
     /// One signal of the row with this key.
     #[must_use]
     pub fn new(source: &Source, key: &str, id: Uuid) -> Self {
+        let number = Key::parse(source.id_type(), key).and_then(|k| k.as_int());
+        Self::numbered(source, key, id, number)
+    }
+
+    /// The same; `number` is what retention remembers its row by, if it does so by a number.
+    #[must_use]
+    pub fn numbered(source: &Source, key: &str, id: Uuid, number: Option<i64>) -> Self {
         Self {
             id,
-            number: Key::parse(source.id_type(), key).and_then(|k| k.as_int()),
+            number,
             staged: source.identity.signal(key, RETRY_KIND),
             letter: letter_key(source.name(), key),
             key: key.to_owned(),

@@ -25,6 +25,8 @@ pub struct Staging<'a> {
     pub error: &'a str,
     pub payload: &'a Value,
     pub delay: Duration,
+    /// The definition that mapped it.
+    pub version: Option<Uuid>,
 }
 
 /// A staged row.
@@ -56,7 +58,7 @@ impl Store {
     /// Stages a row. True if it was not staged, and no dead letter stood for it, before.
     pub async fn stage(&self, lease: &Lease, row: &Staging<'_>) -> Result<bool> {
         let delay = millis(row.delay);
-        let params: [&(dyn ToSql + Sync); 12] = [
+        let params: [&(dyn ToSql + Sync); 13] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
@@ -69,6 +71,7 @@ impl Store {
             &row.error,
             row.payload,
             &delay,
+            &row.version,
         ];
         Ok(self.one(include_str!("sql/stage.sql"), &params).await?.try_get(0)?)
     }

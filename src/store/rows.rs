@@ -310,22 +310,23 @@ impl Store {
     pub async fn advance_frontier(
         &self,
         lease: &Lease,
-        source: &str,
+        source: &Source,
         snapshot: &Snapshot,
         relation: Relation,
     ) -> Result<()> {
         let frontier = snapshot.xmin.to_string();
         let (system, lsn) = (&snapshot.system_identifier, snapshot.lsn.map(to_pg));
-        let params: [&(dyn ToSql + Sync); 9] = [
+        let params: [&(dyn ToSql + Sync); 10] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
-            &source,
+            &source.name(),
             &frontier,
             system,
             &lsn,
             &relation.oid,
             &relation.filenode,
+            &source.version,
         ];
         self.one(include_str!("sql/frontier_advance.sql"), &params).await?;
         Ok(())

@@ -11,6 +11,7 @@ use uuid::Uuid;
 fn signal(id: u128, at: Option<i64>, standing: Standing, grain: Grain, object: u8, group: u8) -> Handoff {
     let dims = vec![("g".to_owned(), Some(group.to_string()))];
     let rule = RuleFace {
+        version: None,
         source: "s".to_owned(),
         table: "s".to_owned(),
         kind: format!("governance.handoff.k{}", id % 3),
@@ -31,6 +32,7 @@ fn signal(id: u128, at: Option<i64>, standing: Standing, grain: Grain, object: u
         dims,
         scope: None,
         source_key: id.to_string(),
+        number: None,
         occurred_at: at.map(PgInstant::from_pg_micros),
         source_system: "x".to_owned(),
         actor_ref: "x".to_owned(),

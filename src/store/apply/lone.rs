@@ -32,6 +32,7 @@ impl<'a> Lone<'a> {
             Advance::Ranges { .. } => return None,
         };
         let plain = signal.standing == Standing::Normal
+            && signal.rule.version.is_some()
             && signal.scope.is_none()
             && !signal.rule.bumps_ruleset
             && (cursor.seen, cursor.signals) == (1, 1);
@@ -52,7 +53,7 @@ impl Store {
         let seen_at = cursor.watermark.as_ref().and_then(|w| w.at).map(Instant);
         let seen_id = cursor.watermark.as_ref().map(|w| key_text(&w.key));
         let (slot, lsn) = stream.map(|(slot, lsn)| (slot, to_pg(lsn))).unzip();
-        let params: [&(dyn ToSql + Sync); 26] = [
+        let params: [&(dyn ToSql + Sync); 28] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
@@ -79,6 +80,8 @@ impl Store {
             &seen_id,
             &slot,
             &lsn,
+            &rule.version,
+            &s.number,
         ];
         let row = self.one(include_str!("../sql/apply_one.sql"), &params).await?;
         let counts: Vec<i64> = row.try_get(0)?;

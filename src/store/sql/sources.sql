@@ -12,7 +12,9 @@ select c.source_name, c.metadata,
                 and (t.typtype = 'd'
                      or (t.oid not in ('text'::regtype, 'varchar'::regtype)
                          and exists (select from pg_cast k where k.castsource = t.oid and k.casttarget = 'text'::regtype)))
-              order by a.attnum) as cast_apart
+              order by a.attnum) as cast_apart,
+       v.version
   from public.gov_worker_cursor c
+  join public.gov_source_version v on v.worker_name = c.worker_name and v.source_name = c.source_name
  where c.worker_name = $1
  order by c.source_name
