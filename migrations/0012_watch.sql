@@ -10,7 +10,7 @@ select t.domain, t.type, 'alert', false
           from unnest(array['handoff_lag', 'handoff_dlq', 'handoff_silent_gap', 'handoff_unregistered_type',
                    'handoff_missed', 'handoff_fallback', 'handoff_throttled', 'handoff_deferred', 'cursor_lag', 'cursor_dlq',
                    'cursor_silent_gap', 'cursor_lease_conflict', 'cursor_watermark_regression', 'group_invalidation_storm',
-                   'slot_budget_exceeded', 'slot_lost', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
+                   'slot_budget_exceeded', 'slot_lost', 'slot_unused', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
                    'source_not_conserved', 'source_not_append_only', 'audit_row_refused', 'handoff_dlq_overflow',
                    'queue.nvsz_violation', 'config_invalid', 'stream_unknown_relation', 'stream_column_mismatch',
                    'stream_malformed_row', 'row_replaced']) as kind

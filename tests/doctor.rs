@@ -254,3 +254,28 @@ async fn nothing_is_changed_and_a_wrong_address_cannot_run() {
     let ran = cli("postgres://postgres@127.0.0.1:1/none", &["doctor"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{}", ran.err);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_and_status_name_a_slot_that_is_not_in_use() {
+    let db = migrated().await;
+    let slot = format!("gov_handoff_was_{}", db.name);
+    let well = Examined::of(&db.url, &[]).await;
+    assert!(!well.text.contains("slots not in use"), "{}", well.text);
+    sql(&db.client, &format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
+    sql(&db.client, "select pg_logical_emit_message(true, 'fill', repeat('x', 2000000))").await;
+    for mode in ["auto", "poll"] {
+        let found = Examined::of(&db.url, &[("GOV_HANDOFF_MODE", mode)]).await;
+        found.says(&[("slots not in use", "warn", &format!("{slot} retains"))]);
+        let over = [("GOV_HANDOFF_MODE", mode), ("GOV_HANDOFF_WAL_BUDGET_MB", "1")];
+        Examined::of(&db.url, &over).await.ends(1).says(&[("slots not in use", "fail", &slot)]);
+    }
+    let status = cli(&db.url, &["status"]).await.out;
+    assert!(status.contains(&format!("{slot} not in use, retains")), "{status}");
+    let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
+    let listed = &shown["unused_slots"][0];
+    assert_eq!(listed["slot"].as_str(), Some(slot.as_str()), "{shown}");
+    assert!(listed["retained_bytes"].as_i64().is_some_and(|b| b > 1_900_000), "{shown}");
+    sql(&db.client, &format!("select pg_drop_replication_slot('{slot}')")).await;
+    let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
+    assert_eq!(shown["unused_slots"].as_array().map(Vec::len), Some(0), "{shown}");
+}

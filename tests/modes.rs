@@ -480,3 +480,55 @@ async fn a_slot_over_its_budget_that_cannot_be_dropped_is_critical_and_stops_not
     .await;
     resolved(&db.client, &format!("slot_budget_exceeded:{slot}:held")).await;
 }
+
+/// The database was renamed, or the setting changed: the old slot retains log and no session reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_the_configuration_no_longer_names_is_found_and_given_up_for_its_size() {
+    let db = migrated().await;
+    let (before, named) = (format!("gov_handoff_was_{}", db.name), format!("other_{}", db.name));
+    // One is known by its name, the other by the position that is kept for it. Slots of others are left alone.
+    db.sql(&format!(
+        "insert into gov_stream_position (slot_name, system_identifier, timeline, durable_lsn) values ('{named}', '1', 1, '0/1')"
+    ))
+    .await;
+    let foreign = format!("theirs_{}", db.name);
+    for slot in [&before, &named, &foreign] {
+        sql(&db.client, &format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
+    }
+    let settings = [&QUICK[..], &[("GOV_HANDOFF_WAL_BUDGET_MB", "16")]].concat();
+    for mode in ["poll", "auto"] {
+        let mut daemon = Daemon::start(&db.url, &["--mode", mode], &settings);
+        for slot in [&before, &named] {
+            let said = format!(
+                "select coalesce((select resolved_at is null and severity = 'warning' and (detail ->> 'retained')::bigint >= 0 \
+                   and detail ->> 'action' like '%pg_drop_replication_slot(''{slot}'')%' \
+                   from system_issues where coalesce_key = 'slot_unused:{slot}'), false)"
+            );
+            until(&db.client, &said).await;
+        }
+        daemon.sigterm();
+    }
+    sql(&db.client, &format!("select pg_drop_replication_slot('{named}')")).await;
+    let _daemon = Daemon::running(&db, "poll", &settings).await;
+    // A finding that an earlier instance wrote ends too.
+    resolved(&db.client, &format!("slot_unused:{named}")).await;
+    assert_eq!(number(&db.client, &slots(&before)).await, 1, "given up though it retains little");
+    for _ in 0..16 {
+        sql(&db.client, "select pg_logical_emit_message(true, 'fill', repeat('x', 1000000))").await;
+    }
+    until(&db.client, &format!("select ({}) = 0", slots(&before))).await;
+    let key = format!("slot_budget_exceeded:{before}");
+    found(&db.client, &key).await;
+    for key in [&key, &format!("slot_unused:{before}")] {
+        resolved(&db.client, key).await;
+    }
+    assert_eq!(number(&db.client, &slots(&foreign)).await, 1, "a slot of others is none of ours");
+    let about = "select count(*) from system_issues where coalesce_key like '%theirs%'";
+    assert_eq!(number(&db.client, about).await, 0);
+    birth(&db.client).await;
+    all_handed_off(&db.client).await;
+}
+
+fn slots(name: &str) -> String {
+    format!("select count(*) from pg_replication_slots where slot_name = '{name}'")
+}

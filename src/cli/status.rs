@@ -62,6 +62,11 @@ fn show(status: &Status) {
             s.durable_lsn.as_deref().unwrap_or("-")
         ));
     }
+    for s in &status.unused_slots {
+        let retained =
+            s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
+        output::line(format_args!("slot      {} not in use, retains {retained}", s.slot));
+    }
     if let Some(holder) = &status.frontier_held_back_by {
         output::line(format_args!("frontier  held back by {holder}"));
     }

@@ -135,6 +135,30 @@ pub fn retained(bytes: i64, budget: i64, rate: Option<f64>, active: bool) -> Che
     }
 }
 
+/// A slot of ours that the configuration does not name and no session reads.
+#[must_use]
+pub fn unused_slot(slot: &str, retained: Option<i64>, budget: i64) -> Check {
+    let name = "slots not in use";
+    let advice = format!(
+        "name it with --slot if the daemon shall read it, else run: select pg_drop_replication_slot('{slot}')"
+    );
+    let found = format!("{slot} retains {} of {}", size(retained.unwrap_or(0)), size(budget));
+    if over_budget(retained.unwrap_or(0), u64::try_from(budget).unwrap_or(0)) {
+        Check::fail(name, found, advice)
+    } else {
+        Check::warn(name, found, advice)
+    }
+}
+
+/// A slot is given up when it retains this share of its budget: between two looks it may still grow.
+pub const GIVE_UP_AT: f64 = 0.8;
+
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // Budgets are far below 2^53.
+pub fn over_budget(bytes: i64, budget: u64) -> bool {
+    bytes as f64 >= budget as f64 * GIVE_UP_AT
+}
+
 /// `None` when it does not grow.
 #[must_use]
 pub fn seconds_left(bytes: i64, budget: i64, rate: Option<f64>) -> Option<f64> {

@@ -25,6 +25,7 @@ pub const KINDS: [&str; 30] = [
     "row_replaced",
     "slot_budget_exceeded",
     "slot_lost",
+    "slot_unused",
     "source_not_append_only",
     "source_not_conserved",
     "source_unreadable",

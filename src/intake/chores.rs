@@ -11,6 +11,7 @@ use crate::intake::guard::{self, SlotGuard};
 use crate::intake::lag::LagWatch;
 use crate::intake::pacer::Pacer;
 use crate::intake::standby::look_around;
+use crate::intake::unused::{self, UnusedSlots};
 use crate::intake::{Shared, open, open_claimant};
 use crate::store::Store;
 use crate::store::lease::{Claim, EXPIRED, Lease};
@@ -69,6 +70,7 @@ async fn reclaim(shared: &Shared, unanswered: u32) -> Result<Store> {
 /// What the keeper looks at.
 struct Rounds {
     guard: SlotGuard,
+    unused: UnusedSlots,
     lag: LagWatch,
     pacer: Pacer,
     audit: Audit,
@@ -155,6 +157,7 @@ impl Rounds {
     fn new(config: &Config) -> Self {
         Self {
             guard: SlotGuard::default(),
+            unused: UnusedSlots::default(),
             lag: LagWatch::new(&config.worker),
             pacer: Pacer::new(&config.worker),
             audit: Audit { due: Instant::now() + config.audit_interval, seen: HashMap::new() },
@@ -174,6 +177,15 @@ impl Rounds {
             let said = self.guard.gave_up(store, shared, bytes, &gave_up).await;
             self.complaints.tolerate("say that the slot is held", said)?;
             self.complaints.tolerate_others("give the slot up", gave_up)?;
+        }
+        let excess = self.unused.watch(store, shared).await;
+        for slot in
+            self.complaints.tolerate("look at the slots that are not in use", excess)?.unwrap_or_default()
+        {
+            let gave_up = self.renewing(store, shared, unused::give_up(shared, &slot)).await?;
+            let said = self.unused.gave_up(store, shared, &slot, &gave_up).await;
+            self.complaints.tolerate("say that an unused slot is held", said)?;
+            self.complaints.tolerate_others("give an unused slot up", gave_up)?;
         }
         let sources: Vec<_> = self.known.iter().flatten().map(|(d, ..)| d.name.clone()).collect();
         let lag = self.lag.look(store, shared, &sources).await;

@@ -1,5 +1,6 @@
 //! Keeps our slot from endangering the primary, and the stream from trusting a publication that changed under it.
 
+use crate::core::doctor::over_budget;
 use crate::error::Result;
 use crate::intake::pause::Pause;
 use crate::intake::{Shared, open, patience};
@@ -8,14 +9,12 @@ use crate::store::{Store, connect};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// The slot goes when it retains this share of its budget: between two looks it may still grow.
-const GIVE_UP_AT: f64 = 0.8;
 /// How often the publication is compared with the sources though its catalogue entries have not changed.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(60);
 /// A slot that could not be dropped is tried again after at most this long.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 /// How often what is still so is counted.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+pub(super) const SAID_EVERY: Duration = Duration::from_secs(60);
 
 pub struct SlotGuard {
     pub retained: Option<i64>,
@@ -51,7 +50,7 @@ impl SlotGuard {
         let config = &shared.config;
         let retained = store.slot_retained(&config.slot).await?;
         self.note(retained);
-        let excess = retained.filter(|b| over(*b, config.wal_budget));
+        let excess = retained.filter(|b| over_budget(*b, config.wal_budget));
         if excess.is_none() && self.held {
             store.resolve(&held_key(shared), "the slot is gone, or within its budget").await?;
             self.held = false;
@@ -150,9 +149,4 @@ pub async fn give_up(shared: &Shared, bytes: i64) -> Result<()> {
 
 fn held_key(shared: &Shared) -> String {
     format!("slot_budget_exceeded:{}:held", shared.config.slot)
-}
-
-#[allow(clippy::cast_precision_loss)] // Budgets are far below 2^53.
-fn over(bytes: i64, budget: u64) -> bool {
-    bytes as f64 >= budget as f64 * GIVE_UP_AT
 }

@@ -19,6 +19,7 @@ mod reached;
 mod retry;
 mod standby;
 mod stream;
+mod unused;
 
 pub use deliver::{Delivery, MappedRow, Outcome};
 pub use letters::{Decision, Outlook, outlook};

@@ -34,6 +34,7 @@ impl Store {
         take("replication", look_at_replication(config, replication).await)?;
         take("publication", self.look_at_publication(config).await)?;
         take("slot", self.look_at_slot(config).await)?;
+        take("slots not in use", self.look_at_unused_slots(config).await)?;
         take("worker", self.look_at_worker(config).await)?;
         take("frontier", self.look_at_frontier().await)?;
         take("prepared transactions", self.look_at_prepared().await)?;

@@ -8,7 +8,7 @@ use crate::core::lsn::Lsn;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::value::from_pg;
 use crate::store::{Store, quote};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -22,6 +22,14 @@ pub struct Slot {
     /// The server has thrown away WAL that the slot still needed.
     pub lost: bool,
     pub retained: Option<i64>,
+}
+
+/// A slot of ours that the configuration does not name and no session reads. It retains log until somebody drops it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnusedSlot {
+    pub slot: String,
+    /// `None` when the server no longer keeps log for it.
+    pub retained_bytes: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -139,6 +147,15 @@ impl Store {
     pub async fn slot_retained(&self, name: &str) -> Result<Option<i64>> {
         let row = self.optional(include_str!("sql/slot_retained.sql"), &[&name]).await?;
         Ok(row.map(|r| r.try_get::<_, Option<i64>>(0)).transpose()?.flatten())
+    }
+
+    /// Slots of ours that the configuration does not name and no session reads.
+    pub async fn unused_slots(&self, configured: &str) -> Result<Vec<UnusedSlot>> {
+        let rows = self.rows(include_str!("sql/slots_unused.sql"), &[&configured]).await?;
+        let slot = |row: &tokio_postgres::Row| {
+            Ok(UnusedSlot { slot: row.try_get("slot_name")?, retained_bytes: row.try_get("retained")? })
+        };
+        rows.iter().map(slot).collect()
     }
 
     /// Makes whoever holds the slot let go of it.

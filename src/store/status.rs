@@ -3,6 +3,7 @@
 use crate::core::doctor::seconds_left;
 use crate::error::{Context, Result};
 use crate::store::Store;
+use crate::store::replication::UnusedSlot;
 use crate::store::value::{Instant, from_pg};
 use serde::Serialize;
 
@@ -11,6 +12,8 @@ pub struct Status {
     pub worker: Option<WorkerStatus>,
     pub sources: Vec<SourceStatus>,
     pub stream: Option<StreamStatus>,
+    /// Slots of ours that the configuration does not name and no session reads.
+    pub unused_slots: Vec<UnusedSlot>,
     /// Whose open transaction keeps certificates from advancing.
     pub frontier_held_back_by: Option<String>,
     pub captured_waiting: i64,
@@ -107,6 +110,7 @@ impl Store {
             .transpose()?;
         Ok(Status {
             stream: self.stream_status(worker_status.as_ref(), slot).await?,
+            unused_slots: self.unused_slots(slot).await?,
             worker: worker_status,
             sources: self.source_status(worker).await?,
             frontier_held_back_by: self.frontier_holder().await?,

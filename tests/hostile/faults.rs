@@ -1,8 +1,8 @@
 //! What goes wrong, by plan: the daemon, the slot, the publication, the server, the network. Each fault returns when it is
 //! over: the server takes connections, a daemon runs, the proxy forwards.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use gov_handoff::embedded::{Cluster, StopMode};
 use tokio_postgres::{Client, NoTls};
@@ -71,11 +71,14 @@ pub struct World {
     /// Not through the proxy.
     pub url: String,
     pub slot: String,
+    /// When something failed, from the beginning to the end of each fault.
+    pub windows: Mutex<Vec<(SystemTime, SystemTime)>>,
 }
 
 impl World {
     pub async fn suffer(&self, fault: Fault, random: &mut Random) {
         self.daemon.note(&format!("{fault:?} begins"));
+        let began = SystemTime::now();
         let time = Duration::from_millis(random.between(300, 2_500));
         match fault {
             Fault::Kill => self.with_daemon(|daemon| daemon.kill()).await,
@@ -111,6 +114,11 @@ impl World {
             Fault::Reset => self.proxy.reset(),
         }
         self.daemon.note(&format!("{fault:?} is over"));
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner).push((began, SystemTime::now()));
+    }
+
+    pub fn windows(&self) -> Vec<(SystemTime, SystemTime)> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn with_daemon(&self, act: impl FnOnce(&Daemon) + Send + 'static) {

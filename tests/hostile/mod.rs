@@ -5,13 +5,22 @@
 //! committed row is handed off, by a comparison that shares nothing with the product ([`verdict`]). A plain keyset cursor
 //! watches the same workload, as the baseline.
 //!
+//! A second cast, the hostile operator ([`operators`], [`tables`]), acts on definitions, trust, types, retention, tables,
+//! privileges and locks meanwhile. Its tables have a verdict of their own ([`books`]), and a probe ([`probe`]) sees that
+//! nobody of ours blocks Birth.
+//!
+//! `HOSTILE_CAST` is `faults`, `operators` or `both` (the default); `HOSTILE_ACTORS` names the operators that act.
 //! `make hostile` runs it at length; `HOSTILE_SEEDS` (a list, or `x10` for ten random ones), `HOSTILE_SECONDS`,
 //! `HOSTILE_MODES` and `HOSTILE_PG` choose what. Plain `cargo test` runs a few seconds of each mode. A failure prints its seed.
 
+mod books;
 mod daemon;
 mod faults;
+mod operators;
+mod probe;
 pub mod proxy;
 mod random;
+mod tables;
 mod verdict;
 mod writers;
 
@@ -24,6 +33,8 @@ use tokio_postgres::{Client, NoTls};
 
 use self::daemon::Daemon;
 use self::faults::{Fault, World};
+use self::operators::Operators;
+use self::probe::Probe;
 use self::proxy::Proxy;
 use self::random::Random;
 use self::verdict::PlainCursor;
@@ -64,6 +75,7 @@ async fn suite(mode: &'static str) {
     let (mut lost_by_baseline, mut failures) = (0, Vec::new());
     for seed in seeds() {
         let run = Run {
+            cast: cast(),
             seed,
             mode,
             seconds: number("HOSTILE_SECONDS").unwrap_or(if long { LONG } else { SHORT }),
@@ -109,7 +121,24 @@ fn version() -> Wanted {
     }
 }
 
+/// Who plays.
+#[derive(Clone, Copy)]
+struct Cast {
+    faults: bool,
+    operators: bool,
+}
+
+fn cast() -> Cast {
+    match std::env::var("HOSTILE_CAST").as_deref() {
+        Err(_) | Ok("" | "both") => Cast { faults: true, operators: true },
+        Ok("faults") => Cast { faults: true, operators: false },
+        Ok("operators") => Cast { faults: false, operators: true },
+        Ok(other) => panic!("HOSTILE_CAST is {other}, expected faults, operators or both"),
+    }
+}
+
 struct Run {
+    cast: Cast,
     seed: u64,
     mode: &'static str,
     seconds: u64,
@@ -123,7 +152,12 @@ impl Run {
         let major = version.split('.').next().unwrap_or(version);
         let Self { seconds, mode, seed, .. } = self;
         format!(
-            "HOSTILE=1 HOSTILE_PG={major} HOSTILE_SECONDS={seconds} HOSTILE_MODES={mode} HOSTILE_SEEDS={seed}"
+            "HOSTILE=1 HOSTILE_CAST={} HOSTILE_PG={major} HOSTILE_SECONDS={seconds} HOSTILE_MODES={mode} HOSTILE_SEEDS={seed}",
+            match self.cast {
+                Cast { operators: false, .. } => "faults",
+                Cast { faults: false, .. } => "operators",
+                Cast { .. } => "both",
+            }
         )
     }
 
@@ -133,12 +167,16 @@ impl Run {
         let name = format!("hostile {} seed {} on {}", self.mode, self.seed, world.cluster.version());
         eprintln!("{name}: {} s", self.seconds);
         let journal = Arc::new(Journal::default());
+        let operators = match self.cast.operators {
+            true => Some(Operators::enter(&world.url, self.seed).await),
+            false => None,
+        };
         let (baseline, over) =
             (watch_plainly(world.url.clone()), Instant::now() + Duration::from_secs(self.seconds));
         let (mut acts, mut round, mut slow) =
             (vec![0; usize::try_from(writers::WRITERS).unwrap_or(0)], 0, Vec::new());
         while Instant::now() < over {
-            let took = self.round(&world, &journal, &mut acts, round, &name).await;
+            let took = self.round(&world, &journal, operators.as_ref(), &mut acts, round, &name).await;
             // Slow in any mode, so that it can be understood; too slow only where a time is promised.
             if long() && took > PROMISE {
                 eprintln!("{name}: slow\n{}", world.daemon.log(150));
@@ -163,12 +201,19 @@ impl Run {
         );
         world.daemon.gave_up().iter().for_each(|words| eprintln!("{name}: gave up: {words}"));
         world.daemon.end();
+        if let Some(operators) = &operators {
+            eprintln!("{name}: {}", operators.summary());
+            slow.extend(self.delayed(&world, operators, &client, &name).await);
+        }
         assert_eq!(dead, 0, "{name}: nothing was written that could not be handed off");
         (lost, slow)
     }
 
     async fn world(&self) -> World {
-        let settings = vec![("max_prepared_transactions".to_owned(), "20".to_owned())];
+        let settings = vec![
+            ("max_prepared_transactions".to_owned(), "20".to_owned()),
+            ("track_commit_timestamp".to_owned(), "on".to_owned()),
+        ];
         let options = ClusterOptions { version: version(), settings, ..options() };
         let cluster = Arc::new(private_cluster(options).await);
         cluster.create_database("hostile", None).await.expect("a database");
@@ -181,8 +226,15 @@ impl Run {
         client.batch_execute("alter sequence birth_registry_id_seq cache 50").await.expect("a cache");
         let proxy = Proxy::start(cluster.port()).await;
         let through = url.replace(&format!(":{}/", cluster.port()), &format!(":{}/", proxy.port));
+        let through = if self.cast.operators {
+            client.batch_execute(&roles()).await.expect("the roles");
+            through.replace("postgres@", &format!("{}@", tables::DAEMON))
+        } else {
+            through
+        };
         let daemon = Daemon::start(&through, self.mode);
-        World { cluster, proxy, daemon, url, slot: "gov_handoff_hostile".to_owned() }
+        let slot = "gov_handoff_hostile".to_owned();
+        World { cluster, proxy, daemon, url, slot, windows: std::sync::Mutex::default() }
     }
 
     /// Writers and faults together, then one last fault, then the verdict. How long it took to be complete.
@@ -190,6 +242,7 @@ impl Run {
         &self,
         world: &Arc<World>,
         journal: &Arc<Journal>,
+        operators: Option<&Arc<Operators>>,
         acts: &mut [u64],
         round: u64,
         name: &str,
@@ -207,7 +260,13 @@ impl Run {
         let machines =
             self.lane(world, until, [1_000, round], move |r| Fault::of_machines(r, streams), (300, 2_000));
         let network = self.lane(world, until, [1_001, round], Fault::of_network, (500, 4_000));
-        let (mut faults, more) = tokio::join!(machines, network);
+        let probe = operators.map(|_| Probe::start(&world.url));
+        let acting = async {
+            if let Some(operators) = operators {
+                operators.act(round, until).await;
+            }
+        };
+        let (mut faults, more, ()) = tokio::join!(machines, network, acting);
         faults.extend(more);
         stop.store(true, Ordering::Relaxed);
         for (act, writer) in acts.iter_mut().zip(writing) {
@@ -221,15 +280,22 @@ impl Run {
         let last = Fault::any(&mut random, streams);
         let stop = Arc::new(AtomicBool::new(false));
         let burst = tokio::spawn(writers::burst(world.url.clone(), self.seed, round, Arc::clone(&stop)));
-        world.suffer(last, &mut random).await;
+        if self.cast.faults {
+            world.suffer(last, &mut random).await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
         stop.store(true, Ordering::Relaxed);
         burst.await.expect("the burst does not panic");
         let began = Instant::now();
 
         let client = connect(&world.url).await;
         let took = self.await_completeness(world, journal, &client, began, name).await;
-        let superfluous = verdict::superfluous(&client).await.expect("the verdict");
+        let superfluous = verdict::superfluous(&client, self.cast.operators).await.expect("the verdict");
         assert!(superfluous.is_empty(), "{name}: {superfluous:#?}\n{}", world.daemon.log(400));
+        if let Some(operators) = operators {
+            self.judge(world, operators, &client, probe, name).await;
+        }
         eprintln!("{name}: round {round}: complete {took:.2?} after {last:?}; before it {faults:?}");
         took
     }
@@ -246,7 +312,7 @@ impl Run {
         let (mut random, mut suffered) = (Random::at(self.seed, place), Vec::new());
         loop {
             let pause = Duration::from_millis(random.between(pause.0, pause.1));
-            if Instant::now() + pause > until {
+            if !self.cast.faults || Instant::now() + pause > until {
                 tokio::time::sleep_until(until.into()).await;
                 return suffered;
             }
@@ -254,6 +320,87 @@ impl Run {
             let fault = choose(&mut random);
             world.suffer(fault, &mut random).await;
             suffered.push(fault);
+        }
+    }
+
+    /// The verdict about the operators' round: nothing missing of the suite's own rows, nothing twice, Birth not blocked.
+    async fn judge(
+        &self,
+        world: &World,
+        operators: &Operators,
+        client: &Client,
+        probe: Option<Probe>,
+        name: &str,
+    ) {
+        let began = Instant::now();
+        let mut wrong = Vec::new();
+        for (table, _) in books::TABLES {
+            let missing = loop {
+                let missing = books::missing(client, table).await.expect("the books");
+                if missing.is_empty() || began.elapsed() > LOST {
+                    break missing;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            };
+            wrong.extend(missing.into_iter().map(|m| format!("missing: {m}")));
+        }
+        let took = began.elapsed();
+        wrong.extend(books::superfluous(client).await.expect("the books"));
+        if let Some(probe) = probe {
+            let measured = probe.end().await;
+            eprintln!(
+                "{name}: own tables complete after {took:.2?}; {} births by the probe, the slowest {:.2?}, {} over a second",
+                measured.births, measured.slowest, measured.slow
+            );
+            wrong.extend(measured.blame.iter().map(|b| format!("a session of ours blocked Birth for {b}")));
+        }
+        let count = wrong.len();
+        wrong.truncate(60);
+        assert!(
+            wrong.is_empty(),
+            "{name}: {count} faults in the books (replay with {}):\n{}\n-- operators\n{}\n-- daemon\n{}",
+            self.again(world),
+            wrong.join("\n"),
+            operators.journal(120),
+            world.daemon.log(200)
+        );
+    }
+
+    /// Rows of sources that nobody acts on, whose signals took longer than promised though no machine failed.
+    async fn delayed(
+        &self,
+        world: &World,
+        operators: &Operators,
+        client: &Client,
+        name: &str,
+    ) -> Vec<String> {
+        let seconds = |at: &std::time::SystemTime| {
+            at.duration_since(std::time::UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+        };
+        let mut windows = world.windows();
+        windows.extend(
+            operators.windows.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter().copied(),
+        );
+        // What a fault held up is handed off within the promise after its end, and not at once.
+        let spans: Vec<_> =
+            windows.iter().map(|(a, b)| (seconds(a), seconds(b) + PROMISE.as_secs_f64())).collect();
+        let rows = books::unrelated(client).await.expect("the books");
+        let mut late: Vec<_> = rows
+            .into_iter()
+            .filter(|(_, from, to)| !spans.iter().any(|(a, b)| from <= b && to >= a))
+            .map(|(row, from, to)| (to - from, row))
+            .collect();
+        late.sort_by(|a, b| b.0.total_cmp(&a.0));
+        if let Some((worst, row)) = late.first() {
+            eprintln!("{name}: of {} unrelated rows the slowest took {worst:.2} s: {row}", late.len());
+        }
+        let limit = self.patience.as_secs_f64();
+        let late: Vec<_> = late.into_iter().take_while(|(delay, _)| *delay > limit).collect();
+        match late.first() {
+            Some((worst, row)) => {
+                vec![format!("{name}: {} unrelated rows were late, {row} by {worst:.2} s", late.len())]
+            }
+            None => vec![],
         }
     }
 
@@ -267,7 +414,7 @@ impl Run {
     ) -> Duration {
         loop {
             let asked = began.elapsed();
-            let missing = verdict::missing(client).await.expect("the verdict");
+            let missing = verdict::missing(client, self.cast.operators).await.expect("the verdict");
             if missing.is_empty() {
                 return asked;
             }
@@ -285,6 +432,22 @@ impl Run {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// With the operators the daemon is no superuser, or row security and privileges would not concern it. It owns the sources,
+/// because it has to make the publication again that faults take away.
+fn roles() -> String {
+    let daemon = tables::DAEMON;
+    let own: String =
+        ["birth_registry", "registry_changelog", "pivot_definitions", "governance_ruleset", "event_outbox"]
+            .iter()
+            .map(|table| format!("alter table {table} owner to {daemon};"))
+            .collect();
+    format!(
+        "create role {daemon} login replication in role gov_handoff_worker; create role hostile_nobody;
+         grant create on database hostile to {daemon}; {own}
+         alter default privileges for role postgres in schema public grant all on tables to {daemon};"
+    )
 }
 
 /// The plain cursor at work beside the daemon, over as many connections as it takes.

@@ -8,6 +8,7 @@ use crate::core::handoff::Source;
 use crate::core::mode::Intent;
 use crate::error::{Kind, Result};
 use crate::store::catalogue::Strategy;
+use crate::store::replication::UnusedSlot;
 use crate::store::{Store, quote};
 use std::sync::Arc;
 
@@ -107,6 +108,13 @@ impl Store {
             checks.push(doctor::retained(bytes, said.unwrap_or_else(|| budget(config)), rate, active));
         }
         Ok(checks)
+    }
+
+    /// Whatever the mode: a slot retains log whether the daemon polls or streams.
+    pub(super) async fn look_at_unused_slots(&self, config: &Config) -> Looked {
+        let unused = self.unused_slots(&config.slot).await?;
+        let check = |s: &UnusedSlot| doctor::unused_slot(&s.slot, s.retained_bytes, budget(config));
+        Ok(unused.iter().map(check).collect())
     }
 
     pub(super) async fn look_at_worker(&self, config: &Config) -> Looked {

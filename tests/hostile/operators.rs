@@ -1,0 +1,436 @@
+//! The hostile operator: a second cast that acts on definitions, trust, types, retention, tables, privileges and locks while
+//! the writers write. Seeded; each act goes through the program's own commands or plain SQL, ends by itself, is undone, and
+//! stands in the journal. `HOSTILE_ACTORS` chooses some by name.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::RwLock;
+use tokio_postgres::{Client, NoTls};
+
+use super::books::{self, TABLES};
+use super::random::Random;
+use super::tables;
+use crate::support::blocking;
+use crate::support::sources::TemporaryFile;
+
+/// Acts through the program's commands: one after the other, so that it is known which definition follows which.
+const DECISIONS: [&str; 8] =
+    ["redefine", "remove", "trust", "types", "retire", "replay", "audit", "audit-killed"];
+/// A command that takes longer is killed, and asked again where it has to succeed.
+const COMMAND: Duration = Duration::from_secs(20);
+/// How long an undoing is tried while the server comes and goes.
+const UNDOING: Duration = Duration::from_secs(40);
+/// How long a redefinition waits for the rows before it.
+const SETTLING: Duration = Duration::from_secs(6);
+
+const CLASSES: [&str; 4] = ["a", "b", "c", "x"];
+const PRODUCERS: [&str; 3] = ["p1", "p2", "p3"];
+
+/// What a definition of one of the suite's own sources says.
+#[derive(Clone)]
+pub struct Definition {
+    registered: bool,
+    born: bool,
+    registered_in: Vec<&'static str>,
+    changed_in: Vec<&'static str>,
+    excluded: Vec<&'static str>,
+    producers: Option<Vec<&'static str>>,
+    batch: u64,
+}
+
+impl Definition {
+    fn first() -> Self {
+        Self {
+            registered: true,
+            born: true,
+            registered_in: vec!["a"],
+            changed_in: vec!["b"],
+            excluded: vec![],
+            producers: None,
+            batch: 5_000,
+        }
+    }
+
+    fn any(random: &mut Random) -> Self {
+        let some = |random: &mut Random, chance| {
+            CLASSES.iter().copied().filter(|_| random.percent(chance)).collect::<Vec<_>>()
+        };
+        let mut definition = Self {
+            registered: true,
+            born: random.percent(60),
+            registered_in: some(random, 40),
+            changed_in: some(random, 40),
+            excluded: some(random, 20),
+            producers: random.percent(30).then(|| vec![random.pick(&PRODUCERS)]),
+            batch: random.pick(&[1, 7, 500, 5_000]),
+        };
+        if definition.registered_in.is_empty() && definition.changed_in.is_empty() {
+            definition.born = true;
+        }
+        definition
+    }
+
+    fn toml(&self, table: &str, id: &str) -> String {
+        let mut text = format!(
+            "[[source]]\nname = \"{table}\"\nid = {{ column = \"id\", type = \"{id}\" }}\n\
+             columns = [\"id\", \"code\", \"class\", \"producer\", \"agent\"]\nsource_system = \"producer\"\n\
+             actor_ref = \"agent\"\nbatch_size = {}\n",
+            self.batch
+        );
+        if !self.excluded.is_empty() {
+            text += &format!("exclude = [{{ column = \"class\", one_of = {:?} }}]\n", self.excluded);
+        }
+        if let Some(producers) = &self.producers {
+            text += &format!("trust = {{ by = \"source_system\", producers = {producers:?} }}\n");
+        }
+        let mut rule = |kind: &str, classes: Option<&[&str]>| {
+            text += &format!(
+                "[[source.rule]]\nkind = \"governance.handoff.{kind}\"\nobject_type = \"note\"\n\
+                 object_ref = \"note:{{code}}\"\ngroup = [[\"scope\", \"hostile\"]]\n"
+            );
+            if let Some(classes) = classes {
+                text += &format!("when = [{{ column = \"class\", one_of = {classes:?} }}]\n");
+            }
+        };
+        if self.born {
+            rule("object_born", None);
+        }
+        for (kind, classes) in
+            [("object_registered", &self.registered_in), ("source_changed", &self.changed_in)]
+        {
+            if !classes.is_empty() {
+                rule(kind, Some(classes));
+            }
+        }
+        text
+    }
+}
+
+/// Everything that the cast shares in a run.
+pub struct Operators {
+    pub url: String,
+    pub seed: u64,
+    /// Held by the writers of a table; taken alone where no row may be written meanwhile.
+    gates: [RwLock<()>; 3],
+    numbers: [AtomicI32; 3],
+    current: Mutex<Vec<Definition>>,
+    journal: Mutex<Vec<String>>,
+    began: Instant,
+    /// When an act delays signals on purpose.
+    pub windows: Mutex<Vec<(SystemTime, SystemTime)>>,
+    chosen: Option<Vec<String>>,
+}
+
+pub type Outcome = Result<(), String>;
+
+impl Operators {
+    /// Makes the tables, the books and the first definitions.
+    pub async fn enter(url: &str, seed: u64) -> Arc<Self> {
+        let client = crate::support::connect(url).await;
+        books::open(&client).await.expect("the books");
+        for (table, _) in TABLES {
+            let own = format!("alter table {table} owner to {}", tables::DAEMON);
+            client.batch_execute(&own).await.expect("the daemon's table");
+        }
+        let chosen = std::env::var("HOSTILE_ACTORS").ok();
+        let chosen =
+            chosen.map(|text| text.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
+        let known = |name: &String| {
+            DECISIONS.contains(&name.as_str()) || tables::ACTS.contains(&name.as_str()) || name == "advisory"
+        };
+        if let Some(unknown) = chosen.iter().flatten().find(|name| !known(name)) {
+            panic!("HOSTILE_ACTORS: {unknown} is none of {DECISIONS:?}, {:?}, advisory", tables::ACTS);
+        }
+        let operators = Arc::new(Self {
+            url: url.to_owned(),
+            seed,
+            gates: Default::default(),
+            numbers: Default::default(),
+            current: Mutex::new(vec![Definition::first(); 3]),
+            journal: Mutex::default(),
+            began: Instant::now(),
+            windows: Mutex::default(),
+            chosen,
+        });
+        for table in 0..TABLES.len() {
+            operators.define(table, Definition::first(), false).await.expect("the first definition");
+        }
+        operators
+    }
+
+    /// Writers of the suite's own tables, the decisions and the acts on tables, until the time is up.
+    pub async fn act(self: &Arc<Self>, round: u64, until: Instant) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let advisory = self
+            .plays("advisory")
+            .then(|| tokio::spawn(tables::hold_advisory_locks(Arc::clone(self), Arc::clone(&stop))));
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                tokio::spawn(tables::write(Arc::clone(self), [3_000 + writer, round], Arc::clone(&stop)))
+            })
+            .collect();
+        let decisions = self.lane(&DECISIONS, [3_100, round], until, (50, 500));
+        let on_tables = self.lane(&tables::ACTS, [3_101, round], until, (50, 400));
+        tokio::join!(decisions, on_tables);
+        stop.store(true, Ordering::Relaxed);
+        for task in writers.into_iter().chain(advisory) {
+            task.await.expect("an actor does not panic");
+        }
+        self.undo().await;
+    }
+
+    fn plays(&self, name: &str) -> bool {
+        self.chosen.as_ref().is_none_or(|chosen| chosen.iter().any(|c| c == name))
+    }
+
+    async fn lane(&self, acts: &[&'static str], place: [u64; 2], until: Instant, pause: (u64, u64)) {
+        let mut random = Random::at(self.seed, place);
+        let acts: Vec<_> = acts.iter().copied().filter(|name| self.plays(name)).collect();
+        while !acts.is_empty() && Instant::now() < until {
+            let (what, table) = (random.pick(&acts), random.between(0, 2) as usize);
+            let began = Instant::now();
+            self.note(&format!("{what} {} begins", TABLES[table].0));
+            let outcome = match DECISIONS.contains(&what) {
+                true => self.decide(what, table, &mut random).await,
+                false => tables::act(self, what, table, &mut random).await,
+            };
+            let end = outcome.err().map_or_else(String::new, |e| format!(", failed: {e}"));
+            self.note(&format!("{what} {} is over after {:.2?}{end}", TABLES[table].0, began.elapsed()));
+            tokio::time::sleep(Duration::from_millis(random.between(pause.0, pause.1))).await;
+        }
+    }
+
+    async fn decide(&self, what: &str, table: usize, random: &mut Random) -> Outcome {
+        let name = TABLES[table].0;
+        match what {
+            "redefine" => self.define(table, Definition::any(random), random.percent(50)).await,
+            "remove" => {
+                let before = self.definition(table);
+                let gone = Definition { registered: false, ..before.clone() };
+                self.define(table, gone, random.percent(50)).await?;
+                tokio::time::sleep(Duration::from_millis(random.between(10, 600))).await;
+                self.define(table, before, false).await
+            }
+            "trust" => {
+                let producer = random.pick(&PRODUCERS);
+                // Only a source with a list of producers has anybody to trust.
+                let current = self.definition(table);
+                if current.producers.is_none() {
+                    let listed = Definition { producers: Some(PRODUCERS.to_vec()), ..current };
+                    self.define(table, listed, false).await?;
+                }
+                for verb in ["revoke", "grant"] {
+                    self.command(&["trust", verb, "--source", name, "--producer", producer], COMMAND).await?;
+                }
+                Ok(())
+            }
+            "types" => {
+                let kind = random.pick(&["object_born", "object_registered", "source_changed"]);
+                let began = SystemTime::now();
+                let held = self.command(&["types", "deactivate", kind], COMMAND).await;
+                tokio::time::sleep(Duration::from_millis(random.between(10, 700))).await;
+                self.insist_on(&["types", "activate", kind]).await?;
+                // What was captured is drained when the keeper looks next.
+                let ended = SystemTime::now() + Duration::from_secs(2);
+                self.windows.lock().unwrap_or_else(PoisonError::into_inner).push((began, ended));
+                held
+            }
+            "retire" => {
+                let client = self.session().await?;
+                let ago = random.between(0, 3_000);
+                let sql = format!(
+                    "select to_char(now() at time zone 'UTC' - interval '{ago} ms', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+                );
+                let before: String = client.query_one(&sql, &[]).await.map_err(told)?.get(0);
+                self.command(&["retire", "--before", &before], COMMAND).await
+            }
+            "replay" => {
+                let from = if TABLES[table].1 == "int8" { "1" } else { "0" };
+                let from =
+                    if TABLES[table].1 == "uuid" { "00000000-0000-0000-0000-000000000000" } else { from };
+                self.command(&["replay", "--source", name, "--from", from], COMMAND).await
+            }
+            "audit" => self.command(&["audit", "--full"], COMMAND).await,
+            _ => {
+                let soon = Duration::from_millis(random.between(20, 600));
+                self.command(&["audit", "--full"], soon).await
+            }
+        }
+    }
+
+    fn definition(&self, table: usize) -> Definition {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)[table].clone()
+    }
+
+    /// Puts a definition into force and notes in the books when that began and when it was done. `settle`: the rows before
+    /// it are all seen handed off first, so that they are due as the definition of their time says, and not as this one.
+    async fn define(&self, table: usize, new: Definition, settle: bool) -> Outcome {
+        let (name, id) = TABLES[table];
+        let n = self.numbers[table].fetch_add(1, Ordering::Relaxed);
+        let settled = if settle { self.settle(table).await } else { None };
+        let said = settled.as_deref().unwrap_or("unsettled");
+        self.note(&format!("definition {n} of {name} ({said}): {}", new.summary()));
+        let settled = settled.map_or_else(
+            || format!("coalesce((select max(settled) from verify.definition where source = '{name}'), '-infinity')"),
+            |at| format!("'{at}'::timestamptz"),
+        );
+        let array = |classes: &[&str]| format!("'{{{}}}'", classes.join(","));
+        self.insist(&format!(
+            "insert into verify.definition (source, n, began, settled, registered, born, registered_in, changed_in, excluded)
+             select '{name}', {n}, clock_timestamp(), {settled}, {}, {}, {}, {}, {} on conflict do nothing",
+            new.registered,
+            new.born,
+            array(&new.registered_in),
+            array(&new.changed_in),
+            array(&new.excluded)
+        ))
+        .await?;
+        if new.registered {
+            let file = TemporaryFile::new("hostile.toml", &new.toml(name, id));
+            self.insist_on(&["sources", "apply", file.path()]).await?;
+        } else {
+            // Removed by an earlier try of this act whose answer was lost: that is what was wanted.
+            let removed = self.insist_on(&["sources", "remove", name]).await;
+            if removed.as_ref().is_err_and(|e| !e.contains("no source")) {
+                removed?;
+            }
+        }
+        self.insist(&format!(
+            "update verify.definition set returned = clock_timestamp() where source = '{name}' and n = {n} and returned is null"
+        ))
+        .await?;
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)[table] = new;
+        Ok(())
+    }
+
+    /// Waits, with the writers of the table at rest, until every row of it is handed off; through which moment that is so.
+    pub async fn settle(&self, table: usize) -> Option<String> {
+        let _alone = self.gates[table].write().await;
+        let client = self.session().await.ok()?;
+        let at: String = client.query_one("select clock_timestamp()::text", &[]).await.ok()?.get(0);
+        let deadline = Instant::now() + SETTLING;
+        while Instant::now() < deadline {
+            if books::missing(&client, TABLES[table].0).await.ok()?.is_empty() {
+                return Some(at);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        None
+    }
+
+    pub async fn gate(&self, table: usize) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.gates[table].read().await
+    }
+
+    /// Puts everything back, whatever an act that failed has left.
+    async fn undo(&self) {
+        for table in 0..TABLES.len() {
+            let current = self.definition(table);
+            if !current.registered {
+                let again = Definition { registered: true, ..current };
+                self.define(table, again, false).await.expect("the source is registered again");
+            }
+        }
+        self.insist_on(&["types", "activate", "--all"]).await.expect("the types are active again");
+        tables::undo(self).await;
+    }
+
+    pub async fn session(&self) -> Result<Client, String> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.map_err(told)?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// Tries until the server takes it: it may be away for a moment.
+    pub async fn insist(&self, sql: &str) -> Outcome {
+        let deadline = Instant::now() + UNDOING;
+        loop {
+            let done = match self.session().await {
+                Ok(client) => client.batch_execute(sql).await.map_err(told),
+                Err(e) => Err(e),
+            };
+            if done.is_ok() || Instant::now() > deadline {
+                return done.map_err(|e| format!("{sql}: {e}"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn insist_on(&self, arguments: &[&str]) -> Outcome {
+        let deadline = Instant::now() + UNDOING;
+        loop {
+            let done = self.command(arguments, COMMAND).await;
+            if done.is_ok() || Instant::now() > deadline {
+                return done;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Runs a command of the program, and kills it when its time is up. Exit code 1 is an answer too.
+    async fn command(&self, arguments: &[&str], limit: Duration) -> Outcome {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
+        for (name, _) in
+            std::env::vars().filter(|(n, _)| n.starts_with("PG") || n.starts_with("GOV_HANDOFF_"))
+        {
+            command.env_remove(name);
+        }
+        command.args(arguments).env("DATABASE_URL", &self.url).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let what = arguments.join(" ");
+        blocking(move || {
+            let (mut child, began) = (command.spawn().map_err(told)?, Instant::now());
+            while child.try_wait().map_err(told)?.is_none() {
+                if began.elapsed() > limit {
+                    let _ = (child.kill(), child.wait());
+                    return Err(format!("{what}: killed after {limit:?}"));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let output = child.wait_with_output().map_err(told)?;
+            let asked = what.starts_with("audit") || what.starts_with("replay");
+            match output.status.code() {
+                Some(0) => Ok(()),
+                Some(1) if asked => Ok(()),
+                code => Err(format!("{what}: {code:?} {}", String::from_utf8_lossy(&output.stderr).trim())),
+            }
+        })
+        .await
+    }
+
+    pub fn note(&self, text: &str) {
+        let line = format!("{:8.3} {text}", self.began.elapsed().as_secs_f64());
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    pub fn journal(&self, lines: usize) -> String {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal[journal.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// How many acts there were, and how many failed.
+    pub fn summary(&self) -> String {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = journal.iter().filter(|line| line.contains(" is over after ")).count();
+        let failed = journal.iter().filter(|line| line.contains(", failed: ")).count();
+        format!("{over} acts of operators, {failed} failed")
+    }
+}
+
+impl Definition {
+    fn summary(&self) -> String {
+        let Self { registered, born, registered_in, changed_in, excluded, producers, batch } = self;
+        format!(
+            "registered {registered}, born {born}, object_registered {registered_in:?}, source_changed {changed_in:?}, \
+             excluded {excluded:?}, producers {producers:?}, batch {batch}"
+        )
+    }
+}
+
+pub fn told(e: impl std::error::Error) -> String {
+    let cause = std::error::Error::source(&e).map(|s| format!(": {s}")).unwrap_or_default();
+    format!("{e}{cause}")
+}
