@@ -1,7 +1,7 @@
 //! The kinds of findings there are, by name, for whoever asks for one of them.
 
 /// What the daemon, the gates and the watchdog raise. A test reads them where they are raised, and misses none.
-pub const KINDS: [&str; 30] = [
+pub const KINDS: [&str; 31] = [
     "audit_row_refused",
     "config_invalid",
     "cursor_dlq",
