@@ -1,6 +1,7 @@
 -- The sources, and of each the columns whose cast to text need not be what their type's output function writes: those of a
--- type with a cast of its own (boolean, char(n), inet, xml, ...), and domains, whatever they are made of. Without such a
--- cast the server goes by the output function; text and varchar are the text they hold. Those two are the columns that the
+-- type with a cast of its own (boolean, char(n), inet, xml, ...), and all types that somebody made: their owner may give
+-- them a cast at any time, and it would run as whoever reads. Without such a cast the server goes by the output function;
+-- text and varchar are the text they hold. Those two are the columns that the
 -- server may test for us, unless their collation is one that somebody made: a publication's row filter may not name such.
 select c.source_name, c.metadata,
        array(select a.attname::text
@@ -10,7 +11,7 @@ select c.source_name, c.metadata,
                join pg_type t on t.oid = a.atttypid
               where n.nspname = coalesce(c.metadata ->> 'schema', 'public')
                 and c.metadata -> 'columns' ? a.attname::text
-                and (t.typtype = 'd'
+                and (t.oid::int8 >= 16384
                      or (t.oid not in ('text'::regtype, 'varchar'::regtype)
                          and exists (select from pg_cast k where k.castsource = t.oid and k.casttarget = 'text'::regtype)))
               order by a.attnum) as cast_apart,
