@@ -150,6 +150,7 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     // The server itself ends a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
+    reader.tables_only(true).await?;
     let writer = open_writer(config, "gov-handoff writer", ended).await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
     let mut turns = session.turns(Vec::new()).await?;

@@ -49,6 +49,13 @@ impl Store {
         Ok(())
     }
 
+    /// Whether this session reads nothing but tables. A source is a table when its definition is checked; its owner may put a view
+    /// in its place at any later moment, and what that calls would run with our rights.
+    pub async fn tables_only(&self, on: bool) -> Result<()> {
+        self.rows(include_str!("sql/tables_only.sql"), &[&on]).await?;
+        Ok(())
+    }
+
     /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more,
     /// unless bytes ran out.
     pub async fn rows_in_ranges(
