@@ -78,7 +78,8 @@ impl Store {
         let definition = &source.definition;
         let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
         let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
-        let rows = self.rows(&quote::fill(include_str!("sql/absent_keys.sql"), &places), &[&keys]).await?;
+        let sql = quote::fill(include_str!("sql/absent_keys.sql"), &places);
+        let rows = self.rows_of_tables(&sql, &[&keys]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -142,11 +142,8 @@ impl Store {
                 ("id_type", definition.id.id_type.sql_name()),
             ],
         );
-        // The session goes on to read views of ours.
-        self.tables_only(true).await?;
-        let rows = self.rows(&sql, &[&keys]).await.context(format!("reading {}", source.name()));
-        self.tables_only(false).await?;
-        rows?.iter().map(|row| text_row(row, 0)).collect()
+        let rows = self.rows_of_tables(&sql, &[&keys]).await.context(format!("reading {}", source.name()))?;
+        rows.iter().map(|row| text_row(row, 0)).collect()
     }
 }
 

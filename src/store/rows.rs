@@ -56,6 +56,18 @@ impl Store {
         Ok(())
     }
 
+    /// What a statement brings that reads a source, in a session that goes on to read views of ours.
+    pub async fn rows_of_tables(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<tokio_postgres::Row>> {
+        self.tables_only(true).await?;
+        let rows = self.rows(sql, params).await;
+        self.tables_only(false).await?;
+        rows
+    }
+
     /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more,
     /// unless bytes ran out.
     pub async fn rows_in_ranges(
