@@ -3,7 +3,7 @@
 use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::audit::Verdict;
 use crate::store::lease::Kept;
 use crate::store::rows::Span;
@@ -49,7 +49,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
     let lease = audit::claim(&store).await?;
     let kept = Kept::keep(&config.target, &lease, audit::TTL);
-    let mut results = Vec::new();
+    let (mut results, mut unreadable) = (Vec::new(), Vec::new());
     for (source, since) in sources.into_iter().zip(bounds) {
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
         let bar = bar(&store, &source).await?;
@@ -62,20 +62,28 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
             source,
             scope: &scope,
         };
-        let progress =
-            audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")))?;
+        let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")));
         bar.finish_and_clear();
-        results.push((name, progress));
+        match audited {
+            Ok(progress) => results.push((name, progress)),
+            // The others are audited all the same; this one could not be told.
+            Err(e) if e.of_source => unreadable.push(e),
+            Err(e) => return Err(e),
+        }
     }
     // The next audit forgets the names of this one, so they are told before it may begin.
     let told = if command.json {
-        print_json(&store, &results, command.full).await
+        print_json(&store, &results, command.full, unreadable.is_empty()).await
     } else {
         print(&store, &results, &command).await
     };
     drop(kept);
     store.resign_lease(&lease).await?;
     told?;
+    if let Some(first) = unreadable.first() {
+        let all: Vec<_> = unreadable.iter().map(ToString::to_string).collect();
+        return Err(Error::new(first.kind, all.join("; ")));
+    }
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
 }
@@ -109,9 +117,9 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     }
 }
 
-/// Written as it is read: with a million keys missing, a million are named.
-async fn print_json(store: &Store, results: &[(String, Progress)], full: bool) -> Result<()> {
-    let clean = results.iter().all(|(_, p)| p.clean());
+/// `all`: every source could be read. Written as it is read: with a million keys missing, a million are named.
+async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, all: bool) -> Result<()> {
+    let clean = all && results.iter().all(|(_, p)| p.clean());
     output::part(format_args!("{{\"clean\":{clean},\"sources\":["));
     for (i, (name, p)) in results.iter().enumerate() {
         let (comma, source) = (if i > 0 { "," } else { "" }, serde_json::to_string(name)?);

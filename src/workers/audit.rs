@@ -140,7 +140,7 @@ impl Audit<'_> {
         while progress.phase == Phase::Rows {
             let mut begun = Instant::now();
             let rows = self
-                .store
+                .reader
                 .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
                 .await?;
             let mut names = vec![];
