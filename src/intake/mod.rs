@@ -34,6 +34,7 @@ use crate::error::{Error, Kind, Policy, Result};
 use crate::instance;
 use crate::intake::keyset::Unsettled;
 use crate::intake::reached::Reached;
+use crate::store::cursor::Registered;
 use crate::store::lease::Lease;
 use crate::store::{Store, connect};
 use std::collections::HashMap;
@@ -158,8 +159,9 @@ impl Shared {
 pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>) -> Result<()> {
     let store = open(&config, "gov-handoff").await?;
     store.refuse_standby().await?;
-    let sources = store.sources(&config.worker).await?;
-    if sources.is_empty() {
+    // Whatever is wrong with one source is said when it has its turn; the others have theirs.
+    let Registered { sources, broken } = store.registered(&config.worker).await?;
+    if sources.is_empty() && broken.is_empty() {
         return Err(Error::config("no sources are registered; run `gov-handoff sources apply` first"));
     }
     if config.intent == Intent::Stream {
@@ -171,12 +173,6 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
                 Err(e) if e.policy() != Policy::Retry => return Err(e),
                 _ => {}
             }
-        }
-    }
-    if once {
-        // A single run that cannot read all sources says so before it begins; the daemon lives with those it can read.
-        for source in &sources {
-            store.check_source(&source.definition).await?;
         }
     }
     while !*shutdown.borrow() {

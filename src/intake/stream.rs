@@ -92,7 +92,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     let store = open_writer(config, "gov-handoff stream writer", ended).await?;
     // Before they are read: a redefinition in between is then noticed rather than missed.
     let definitions = shared.definitions.subscribe();
-    let sources = store.sources(&config.worker).await?;
+    let sources = store.registered(&config.worker).await?.sources;
     if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {
         let wait = at.duration_since(Instant::now()).as_secs();
         return Err(Error::new(

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod audit;
+pub mod careful;
 pub mod catalogue;
 pub mod connect;
 pub mod cursor;
@@ -13,10 +14,12 @@ pub mod metrics;
 pub mod migrate;
 pub mod proof;
 pub mod quote;
+pub mod reading;
 pub mod replication;
 pub mod retry;
 pub mod rows;
 pub mod status;
+pub mod trial;
 pub mod trust;
 pub mod types;
 mod value;
