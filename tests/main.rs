@@ -51,7 +51,7 @@ mod refusals;
 // Settings and help: who wins over whom, and an example for every command.
 mod settings;
 
-// What the stream did not expect: a finding each, and nothing acknowledged away.
+// What the stream did not expect: a finding each, one source left to its table, and the others keep streaming.
 mod surprises;
 
 // What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.

@@ -192,6 +192,15 @@ async fn one_character_without_an_equivalent_costs_one_row_and_not_the_source() 
     done(&registry.url, &["audit", "--full"]).await;
     done(&registry.url, &["audit"]).await;
     assert_eq!(letters(&registry).await, three);
+    // One that was handed off before needs no letter.
+    registry.sql(&format!("update birth_registry set actor_ref = {BYTE} where id = 5004")).await;
+    let since = registry.text("select pg_current_xact_id()::text").await.expect("a transaction");
+    let past = format!(
+        "select count(*) from gov_worker_frontier where source_name = 'birth_registry' and frontier::text::numeric > {since}"
+    );
+    wait("the frontier is past it", async || registry.number(&past).await == 1).await;
+    done(&registry.url, &["audit", "--full"]).await;
+    assert_eq!(letters(&registry).await, three);
     // Replaying changes nothing before the rows are repaired, and everything afterwards.
     let replay = ["dlq", "replay", "--code", "unreadable_row", "--reason", "repaired"];
     assert_eq!(run(&registry.url, &replay).await.status.code(), Some(1));
@@ -234,4 +243,50 @@ async fn a_key_that_cannot_be_read_is_a_finding_with_its_place_and_costs_no_othe
     wait("it is settled", async || registry.text(keys).await.as_deref() == Some("a,b,c,d")).await;
     wait("nothing stands", async || registry.number(finding).await == 0).await;
     drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_untranslatable_character_in_the_stream_delays_nobody_else() {
+    let registry = win1252("unsendable_stream").await;
+    registry.sql("create table named (id text primary key, label text)").await;
+    let named =
+        source("named", "text", &["id", "label"]) + &rule("object_born", "n", "n:{id}", ["l", "{label}"]);
+    register(&registry.url, &named).await;
+    let daemon = registry.capturing("stream", "1h").await;
+    registry.births("before", 3).await;
+    registry
+        .sql(&format!(
+            "insert into birth_registry (id, entity_code, collection_name)
+             values (5001, {BYTE}, 'c'), (5002, 'café', 'c'), (5003, 'y', 'c');
+             insert into named values ('a', 'x'), ('b', {BYTE}), ('cé', 'y'), ({BYTE}, 'z')"
+        ))
+        .await;
+    let missing = || async { registry.verdict().await.missing };
+    for n in 0..6 {
+        let begun = Instant::now();
+        registry.births(&format!("after{n}"), 3).await;
+        wait("births go on", async || missing().await == 0).await;
+        assert!(begun.elapsed() < Duration::from_secs(2), "births waited {:?}", begun.elapsed());
+    }
+    wait("two rows are set aside", async || {
+        letters(&registry).await == ["birth_registry unreadable_row", "named unreadable_row"]
+    })
+    .await;
+    let address =
+        "select canonical_address from verify.handoffs where safe_payload ->> 'source_key' = '5002'";
+    assert_eq!(registry.text(address).await.as_deref(), Some("c:café"));
+    let not_streamed = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' <> 'stream'
+                         and event_subject_table = 'birth_registry'";
+    assert_eq!(registry.number(not_streamed).await, 0, "{}", daemon.log());
+    let keys = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key')
+                  from verify.handoffs where event_subject_table = 'named'";
+    assert_eq!(registry.text(keys).await.as_deref(), Some("a,cé"));
+    // The row without a key is left to the tables, which say so.
+    registry.until_finding("source_unreadable").await;
+    registry.until_stream_is_past_now().await;
+    let lost =
+        "select count(*) from system_issues where issue_kind in ('handoff_fallback', 'handoff_missed')";
+    assert_eq!(registry.number(lost).await, 0, "{}", daemon.log());
+    drop(daemon);
+    registry.drop_slots().await;
 }

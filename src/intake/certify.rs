@@ -139,6 +139,7 @@ impl Proof {
                 && continuous
                 && !unsettled
                 && !row.partly
+                && !shared.is_unstreamed(row.source.name())
                 && *shared.mode.borrow() == Mode::Streaming,
             gap: since_last(record.gap_at) || unsettled,
             first: self.looked_at.is_none(),

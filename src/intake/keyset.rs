@@ -279,7 +279,8 @@ impl Session<'_> {
         self.readable(turn).await?;
         self.say_batch(turn).await?;
         let fast = self.shared.mode.borrow().hurries(self.shared.config.intent)
-            || self.shared.unsettled.borrow().is_some();
+            || self.shared.unsettled.borrow().is_some()
+            || self.shared.is_unstreamed(turn.source.name());
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);

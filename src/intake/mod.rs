@@ -37,7 +37,7 @@ use crate::intake::reached::Reached;
 use crate::store::cursor::Registered;
 use crate::store::lease::Lease;
 use crate::store::{Store, connect};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -76,6 +76,8 @@ struct Shared {
     record: watch::Sender<StreamRecord>,
     /// What it cannot, although it streams.
     unsettled: watch::Sender<Option<Unsettled>>,
+    /// The sources that the stream does not bring, or not now.
+    unstreamed: watch::Sender<BTreeSet<String>>,
     /// Why the stream must not go on, if it must not.
     objection: watch::Sender<Option<String>>,
     /// After giving the slot up for its size: when it may be taken again.
@@ -105,6 +107,11 @@ impl Shared {
             return;
         }
         self.stopped_within(pause).await;
+    }
+
+    /// Whether a source is read from its table alone, although there is a stream.
+    fn is_unstreamed(&self, source: &str) -> bool {
+        self.unstreamed.borrow().contains(source)
     }
 
     async fn told_to_stop(&self) {
@@ -244,6 +251,7 @@ async fn lead(
         stop: stop_rx,
         mode: watch::Sender::new(Mode::first(config.intent)),
         reached: Reached::default(),
+        unstreamed: watch::Sender::new(BTreeSet::new()),
         objection: watch::Sender::new(None),
         rejoin_at: watch::Sender::new(None),
         record: watch::Sender::new(StreamRecord::default()),

@@ -13,6 +13,7 @@ pub mod lease;
 pub mod metrics;
 pub mod migrate;
 pub mod proof;
+pub mod publishable;
 pub mod quote;
 pub mod reading;
 pub mod replication;
