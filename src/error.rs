@@ -143,6 +143,14 @@ impl Error {
         e
     }
 
+    /// Of a statement that reads a source: whether it is about what some rows hold, so that the others can be read without
+    /// them. A value that cannot be sent (class 22), or damaged storage.
+    #[must_use]
+    pub fn of_contents(&self) -> bool {
+        let damaged = |code: &str| code.starts_with("22") || matches!(code, "XX001" | "XX002");
+        self.code.as_deref().is_some_and(damaged)
+    }
+
     /// Whether it is about the row, and not about the server or us: refused by the database, or by a gate on purpose.
     #[must_use]
     pub fn is_poison(&self) -> bool {

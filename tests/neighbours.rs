@@ -1,6 +1,10 @@
 //! Each source is on its own: one that cannot be read is a finding and costs its neighbours nothing.
 
-use crate::support::{Daemon, TestDb, cli_with, done, migrated, number, until};
+use crate::support::process::{Registry, run, until as wait};
+use crate::support::sources::{TemporaryFile, register, rule, source};
+use crate::support::{
+    Daemon, TestDb, blocking, cli, cli_with, cluster, connect, done, migrated, number, until,
+};
 use std::time::{Duration, Instant};
 
 const ROLES: &str = include_str!("../replication/roles.sql");
@@ -93,4 +97,213 @@ async fn an_audit_of_all_goes_on_past_a_source_that_it_may_not_read() {
     assert!(audit.err.contains("audit of birth_registry"), "{}", audit.err);
     assert!(audit.out.contains("\"clean\":false,"), "{}", audit.out);
     assert_eq!(handed_off(&db, "registry_changelog").await, 1, "repaired though another could not be read");
+}
+
+/// A table of the test's own, with a source in TOML that reads it.
+const CODES: &str = "create table codes (id int primary key, kind uuid, amount int, label text)";
+
+fn codes(exclude: &str) -> String {
+    source("codes", "int4", &["id", "kind", "amount", "label"])
+        + exclude
+        + &rule("object_born", "code", "code:{id}", ["kind", "{label}"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_the_server_cannot_evaluate_is_refused_before_it_is_stored() {
+    let db = migrated().await;
+    let role = format!("operator_{}", db.name);
+    db.sql(&format!(
+        "{CODES}; create schema closed; create table closed.codes (like codes including all);
+         create role {role} login in role gov_handoff_operator;
+         grant select on codes, closed.codes to {role}"
+    ))
+    .await;
+    let url = db.url_as(&role);
+    let stored = "select count(*) from gov_worker_cursor where source_name = 'codes' and metadata ? 'id'";
+    let missing = codes("").replace("\"amount\"", "\"sum\"");
+    let closed = codes("").replace("[[source]]\n", "[[source]]\nschema = \"closed\"\n");
+    for (sources, words) in [
+        (missing, ["public.codes", "has no column sum"]),
+        (codes("exclude = [{ column = \"amount\", equals = \"x\" }]\n"), ["amount", "is no integer"]),
+        (codes("exclude = [{ column = \"kind\", equals = \"aa\" }]\n"), ["kind", "is no uuid"]),
+        // The catalogue finds nothing wrong with this one: the table may be read, the schema may not.
+        (closed, ["closed.codes", "permission denied for schema closed"]),
+    ] {
+        let file = TemporaryFile::new("sources.toml", &sources);
+        for command in ["apply", "check"] {
+            let ran = cli(&url, &["sources", command, file.path()]).await;
+            assert_ne!(ran.code, 0, "{command}: {sources}");
+            for word in words {
+                assert!((ran.out.clone() + &ran.err).contains(word), "`{word}`: {}{}", ran.out, ran.err);
+            }
+        }
+        assert_eq!(number(&db.client, stored).await, 0, "{sources}");
+    }
+    // Nor does it with this one, whose rows a policy would hide.
+    db.sql("alter table codes enable row level security").await;
+    let file = TemporaryFile::new("sources.toml", &codes(""));
+    let ran = cli(&url, &["sources", "apply", file.path()]).await;
+    assert!(ran.code != 0 && ran.err.contains("row-level security"), "{}", ran.err);
+    assert_eq!(number(&db.client, stored).await, 0);
+    db.sql("alter table codes disable row level security").await;
+    // A prefix is a question about text, whatever the type, and the rules answer it.
+    let prefix = codes("exclude = [{ column = \"kind\", prefix = \"aa\" }]\n");
+    let file = TemporaryFile::new("sources.toml", &prefix);
+    done(&url, &["sources", "apply", file.path()]).await;
+    db.sql("insert into codes values (1, 'aa000000-0000-0000-0000-000000000000', 1, 'a'), (2, null, 2, 'b')")
+        .await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    assert_eq!(handed_off(&db, "codes").await, 1);
+}
+
+/// A database whose encoding has bytes that are no character of UTF-8: 0x81 is one.
+async fn win1252(name: &str) -> Registry {
+    let cluster = blocking(cluster).await;
+    let admin = connect(&cluster.url("postgres")).await;
+    let create =
+        format!("create database {name} encoding 'WIN1252' lc_collate 'C' lc_ctype 'C' template template0");
+    admin.batch_execute(&create).await.expect("a WIN1252 database");
+    Registry::made(name, cluster.url(name)).await
+}
+
+const BYTE: &str = r"convert_from('\x81', 'SQL_ASCII')";
+
+async fn letters(registry: &Registry) -> Vec<String> {
+    let open = "select route_code || ' ' || failure_code from iu_route_dead_letter where resolved_at is null order by 1";
+    registry.texts(open).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_character_without_an_equivalent_costs_one_row_and_not_the_source() {
+    let registry = win1252("unsendable_rows").await;
+    registry.sql("create table named (id text primary key, label text)").await;
+    let named =
+        source("named", "text", &["id", "label"]) + &rule("object_born", "n", "n:{id}", ["l", "{label}"]);
+    register(&registry.url, &named).await;
+    let daemon = registry.daemon("poll", &QUICK);
+    registry.until_mode("poll").await;
+    registry.births("before", 300).await;
+    registry
+        .sql(&format!(
+            "insert into birth_registry (id, entity_code, collection_name)
+             values (5001, {BYTE}, 'c'), (5002, 'café', 'c'), (5003, 'x', {BYTE}), (5004, 'y', 'c');
+             insert into named values ('a', 'x'), ('b', {BYTE}), ('cé', 'y')"
+        ))
+        .await;
+    registry.births("after", 300).await;
+    registry.until_all_handed_off().await;
+    let three = ["birth_registry unreadable_row", "birth_registry unreadable_row", "named unreadable_row"];
+    wait("three rows are set aside", async || letters(&registry).await == three).await;
+    let of_named = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key') from verify.handoffs
+                     where event_subject_table = 'named'";
+    wait("and the others are not", async || registry.text(of_named).await.as_deref() == Some("a,cé")).await;
+    // Certificates and audits know them.
+    let certified =
+        "select count(*) from gov_worker_frontier where source_name in ('birth_registry', 'named')
+                      and certified_at > now() - interval '2 seconds'";
+    wait("both are certified", async || registry.number(certified).await == 2).await;
+    let unreadable =
+        "select count(*) from system_issues where issue_kind = 'source_unreadable' and resolved_at is null";
+    assert_eq!(registry.number(unreadable).await, 0);
+    done(&registry.url, &["audit", "--full"]).await;
+    done(&registry.url, &["audit"]).await;
+    assert_eq!(letters(&registry).await, three);
+    // One that was handed off before needs no letter.
+    registry.sql(&format!("update birth_registry set actor_ref = {BYTE} where id = 5004")).await;
+    let since = registry.text("select pg_current_xact_id()::text").await.expect("a transaction");
+    let past = format!(
+        "select count(*) from gov_worker_frontier where source_name = 'birth_registry' and frontier::text::numeric > {since}"
+    );
+    wait("the frontier is past it", async || registry.number(&past).await == 1).await;
+    done(&registry.url, &["audit", "--full"]).await;
+    assert_eq!(letters(&registry).await, three);
+    // Replaying changes nothing before the rows are repaired, and everything afterwards.
+    let replay = ["dlq", "replay", "--code", "unreadable_row", "--reason", "repaired"];
+    assert_eq!(run(&registry.url, &replay).await.status.code(), Some(1));
+    assert_eq!(letters(&registry).await, three);
+    registry
+        .sql("update birth_registry set entity_code = 'mended', collection_name = 'c' where id in (5001, 5003);
+              update named set label = 'mended' where id = 'b'")
+        .await;
+    done(&registry.url, &replay).await;
+    assert_eq!(letters(&registry).await, Vec::<String>::new());
+    assert_eq!(registry.text(of_named).await.as_deref(), Some("a,b,cé"));
+    registry.until_all_handed_off().await;
+    let births =
+        "select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('5001', '5003')";
+    assert_eq!(registry.number(births).await, 2);
+    drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_cannot_be_read_is_a_finding_with_its_place_and_costs_no_other_row() {
+    let registry = win1252("unsendable_keys").await;
+    registry.sql("create table named (id text primary key, label text)").await;
+    let named =
+        source("named", "text", &["id", "label"]) + &rule("object_born", "n", "n:{id}", ["l", "{label}"]);
+    register(&registry.url, &named).await;
+    let daemon = registry.daemon("poll", &QUICK);
+    registry.until_mode("poll").await;
+    registry.sql(&format!("insert into named values ('a', 'x'), ({BYTE}, 'y'), ('c', 'z')")).await;
+    let keys = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key') from verify.handoffs
+                 where event_subject_table = 'named'";
+    wait("the others are handed off", async || registry.text(keys).await.as_deref() == Some("a,c")).await;
+    let finding = "select count(*) from system_issues where coalesce_key = 'source_unreadable:named'
+                    and resolved_at is null and detail ->> 'problem' like '%ctid (0,2)%'";
+    wait("and the finding says where", async || registry.number(finding).await == 1).await;
+    registry.births("beside", 3).await;
+    registry.until_all_handed_off().await;
+    registry.sql("insert into named values ('d', 'w')").await;
+    wait("new rows too", async || registry.text(keys).await.as_deref() == Some("a,c,d")).await;
+    registry.sql("update named set id = 'b' where label = 'y'").await;
+    wait("it is settled", async || registry.text(keys).await.as_deref() == Some("a,b,c,d")).await;
+    wait("nothing stands", async || registry.number(finding).await == 0).await;
+    drop(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_untranslatable_character_in_the_stream_delays_nobody_else() {
+    let registry = win1252("unsendable_stream").await;
+    registry.sql("create table named (id text primary key, label text)").await;
+    let named =
+        source("named", "text", &["id", "label"]) + &rule("object_born", "n", "n:{id}", ["l", "{label}"]);
+    register(&registry.url, &named).await;
+    let daemon = registry.capturing("stream", "1h").await;
+    registry.births("before", 3).await;
+    registry
+        .sql(&format!(
+            "insert into birth_registry (id, entity_code, collection_name)
+             values (5001, {BYTE}, 'c'), (5002, 'café', 'c'), (5003, 'y', 'c');
+             insert into named values ('a', 'x'), ('b', {BYTE}), ('cé', 'y'), ({BYTE}, 'z')"
+        ))
+        .await;
+    let missing = || async { registry.verdict().await.missing };
+    for n in 0..6 {
+        let begun = Instant::now();
+        registry.births(&format!("after{n}"), 3).await;
+        wait("births go on", async || missing().await == 0).await;
+        assert!(begun.elapsed() < Duration::from_secs(2), "births waited {:?}", begun.elapsed());
+    }
+    wait("two rows are set aside", async || {
+        letters(&registry).await == ["birth_registry unreadable_row", "named unreadable_row"]
+    })
+    .await;
+    let address =
+        "select canonical_address from verify.handoffs where safe_payload ->> 'source_key' = '5002'";
+    assert_eq!(registry.text(address).await.as_deref(), Some("c:café"));
+    let not_streamed = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' <> 'stream'
+                         and event_subject_table = 'birth_registry'";
+    assert_eq!(registry.number(not_streamed).await, 0, "{}", daemon.log());
+    let keys = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key')
+                  from verify.handoffs where event_subject_table = 'named'";
+    assert_eq!(registry.text(keys).await.as_deref(), Some("a,cé"));
+    // The row without a key is left to the tables, which say so.
+    registry.until_finding("source_unreadable").await;
+    registry.until_stream_is_past_now().await;
+    let lost =
+        "select count(*) from system_issues where issue_kind in ('handoff_fallback', 'handoff_missed')";
+    assert_eq!(registry.number(lost).await, 0, "{}", daemon.log());
+    drop(daemon);
+    registry.drop_slots().await;
 }

@@ -42,7 +42,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff audit").await?;
     store.refuse_standby().await?;
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
-    reader.tables_only(true).await?;
+    reader = reader.only_tables().await?;
     let sources = selected(&store, config, command.source.as_deref()).await?;
     // All are read before the lease is taken: a wrong one keeps nobody from auditing.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();

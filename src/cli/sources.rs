@@ -88,7 +88,7 @@ pub async fn load_defaults(config: &Config, store: &Store) -> Result<Vec<String>
     let definitions = read(None)?;
     // All are checked before the first is written: half of them would pass for what the operator wants.
     for definition in &definitions {
-        store.check_source(definition).await?;
+        store.accept_source(definition).await?;
     }
     store.put_sources(&config.worker, &definitions).await?;
     Ok(definitions.into_iter().map(|d| d.name).collect())
@@ -131,7 +131,7 @@ async fn apply(
 ) -> Result<ExitCode> {
     // All are checked before the first is written: a bad file changes nothing.
     for definition in definitions {
-        store.check_source(definition).await?;
+        store.accept_source(definition).await?;
         if let Some((kind, problem)) = store.contents_in(definition).await? {
             if !dry_run {
                 let key = format!("{kind}:definition:{}", definition.name);
@@ -162,7 +162,7 @@ async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> R
     let (mut rows, mut values, mut sound) = (Vec::new(), Vec::new(), true);
     for definition in definitions {
         let contents = store.contents_in(definition).await?;
-        let (state, how) = match store.check_source(definition).await {
+        let (state, how) = match store.accept_source(definition).await {
             Ok(_) if let Some((_, problem)) = contents => {
                 sound = false;
                 ("refused", problem)

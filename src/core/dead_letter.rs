@@ -18,6 +18,8 @@ pub mod code {
     pub const UNREGISTERED: &str = "source_not_registered";
     /// Its key is none of its source's, which may have been redefined since.
     pub const KEY: &str = "unreadable_key";
+    /// The server cannot send it: a character without an equivalent in UTF-8, or a damaged value.
+    pub const UNREADABLE: &str = "unreadable_row";
     /// The definition leaves it out by now.
     pub const EXCLUDED: &str = "excluded_by_definition";
     /// Its address columns hold more than an address.

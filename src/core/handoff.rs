@@ -201,6 +201,25 @@ impl Source {
         row.get(self.id).unwrap_or_default()
     }
 
+    /// Every signal that a row with this key could have.
+    #[must_use]
+    pub fn signals(&self, key: &str) -> Vec<Uuid> {
+        let faces = self.rules.iter().map(|rule| &rule.face).chain([&self.unmapped]);
+        faces.map(|face| self.identity.signal(key, &face.kind)).collect()
+    }
+
+    /// Whether the row's key is among its values.
+    #[must_use]
+    pub fn has_key(&self, row: &Row) -> bool {
+        row.get(self.id).is_some()
+    }
+
+    /// The row with this key, of which nothing else can be read; `state` says why.
+    #[must_use]
+    pub fn unreadable(&self, key: String, state: String) -> Row {
+        Row::unreadable(self.id, key, state)
+    }
+
     #[must_use]
     pub fn watermark(&self, row: &Row) -> Option<Watermark> {
         let key = Key::parse(self.id_type(), self.key(row))?;
@@ -221,7 +240,8 @@ impl Source {
     /// Maps a row to its handoffs: every rule that matches fires, once per kind.
     #[must_use]
     pub fn map(&self, row: &Row) -> Mapped {
-        if self.exclude.iter().any(|test| test.passes(row)) {
+        // Of a row that cannot be read nobody can tell whether it is excluded.
+        if row.unreadable_because().is_none() && self.exclude.iter().any(|test| test.passes(row)) {
             return Mapped::Excluded;
         }
         let key = self.key(row);
@@ -239,6 +259,13 @@ impl Source {
         if key.contains(NO_TEXT) {
             // It could not be told from another such key with certainty, nor read again by it.
             return refuse("malformed_key", "the key is no text in UTF-8".to_owned());
+        }
+        if let Some(state) = row.unreadable_because() {
+            let detail = format!(
+                "the server cannot send the row ({state}): it holds a character without an equivalent in UTF-8, or a \
+                 damaged value; repair the row in its table, then replay the letter"
+            );
+            return refuse(code::UNREADABLE, detail);
         }
         if row.size() > LARGEST_ROW {
             let detail = format!(

@@ -6,28 +6,46 @@
 use std::fmt;
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Row(Vec<Option<String>>);
+pub struct Row {
+    values: Vec<Option<String>>,
+    unreadable: Option<String>,
+}
 
 impl Row {
     #[must_use]
     pub fn new(values: Vec<Option<String>>) -> Self {
-        Self(values)
+        Self { values, unreadable: None }
+    }
+
+    /// A row of which the server sends nothing but the key, and why: an SQLSTATE. `column` is the place of the key.
+    #[must_use]
+    pub fn unreadable(column: usize, key: String, state: String) -> Self {
+        let mut values = vec![None; column];
+        values.push(Some(key));
+        Self { values, unreadable: Some(state) }
+    }
+
+    /// Why nothing but the key is known of it, if that is so.
+    #[must_use]
+    pub fn unreadable_because(&self) -> Option<&str> {
+        self.unreadable.as_deref()
     }
 
     #[must_use]
     pub fn get(&self, column: usize) -> Option<&str> {
-        self.0.get(column).and_then(Option::as_deref)
+        self.values.get(column).and_then(Option::as_deref)
     }
 
     /// The values that are there.
     pub fn values(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().flatten().map(String::as_str)
+        self.values.iter().flatten().map(String::as_str)
     }
 
     /// Bytes held, for batches that are bounded by memory as well as by count.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.0.iter().flatten().map(String::len).sum::<usize>() + self.0.len() * size_of::<Option<String>>()
+        self.values.iter().flatten().map(String::len).sum::<usize>()
+            + self.values.len() * size_of::<Option<String>>()
     }
 }
 
@@ -52,7 +70,7 @@ pub fn text_of(bytes: &[u8]) -> String {
 /// Prints sizes only: a row's values have no place in logs, and `{:?}` is how they get there.
 impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|value| value.as_ref().map(String::len))).finish()
+        f.debug_list().entries(self.values.iter().map(|value| value.as_ref().map(String::len))).finish()
     }
 }
 

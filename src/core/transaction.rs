@@ -1,11 +1,12 @@
 //! From decoded changes to source rows: relations are bound to sources by name, values to columns by name.
 //!
-//! Whatever does not fit is a [`Surprise`]. The stream never acknowledges past one: it stops with the reason, and the
-//! reconciler, which reads the table itself, stays responsible.
+//! Whatever does not fit is a [`Surprise`], and concerns one table: the stream passes over that table's changes, for which the
+//! reconciler, which reads the table itself, is responsible anyway, and goes on with the others.
 
 use crate::core::handoff::Source;
 use crate::core::pgoutput::{Change, Datum, Relation, Tuple};
 use crate::core::row::{Row, text_of};
+use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thiserror::Error;
@@ -51,6 +52,8 @@ impl Surprise {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivered {
     Row(Arc<str>, Row),
+    /// A row with text in the database's own encoding: in the order of the source's columns.
+    Foreign(Arc<str>, Vec<Option<Bytes>>),
     /// Nothing to hand off: a description of a table or type.
     Nothing,
     /// A published truncation, update or delete: no birth, but worth a finding.
@@ -60,15 +63,33 @@ pub enum Delivered {
     },
 }
 
+/// How text arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Utf8,
+    /// As the database keeps it. ASCII is the same in every encoding of a server; the rest is for the server to say.
+    Foreign,
+}
+
+/// A table that the stream passes over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The source that reads it; none if it is the table of no source.
+    pub source: Option<Arc<str>>,
+}
+
 /// Knows the tables that the server has described on this connection.
 #[derive(Debug)]
 pub struct Relations {
+    encoding: Encoding,
     sources: HashMap<(String, String), Arc<Source>>,
     bound: HashMap<u32, Binding>,
-    /// The last description that fitted no source.
-    misfit: Option<u32>,
+    /// The table of the last surprise.
+    misfit: Option<(u32, Left)>,
     /// Tables whose changes the stream does not deliver, as they are described now.
     left: HashSet<u32>,
+    /// The source of a table that was left, and has just been described as it should be.
+    rejoined: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -81,16 +102,23 @@ struct Binding {
 
 impl Relations {
     #[must_use]
-    pub fn new(sources: &[Arc<Source>]) -> Self {
+    pub fn new(sources: &[Arc<Source>], encoding: Encoding) -> Self {
         let key = |s: &Source| (s.definition.schema.clone(), s.definition.table().to_owned());
         let sources = sources.iter().map(|s| (key(s), Arc::clone(s))).collect();
-        Self { sources, bound: HashMap::new(), misfit: None, left: HashSet::new() }
+        Self { encoding, sources, bound: HashMap::new(), misfit: None, left: HashSet::new(), rejoined: None }
     }
 
-    /// Passes over the table whose description was the last surprise, until it is described anew. Whoever calls this
-    /// answers for its rows by other means. False if the surprise was another.
-    pub fn leave_to_the_tables(&mut self) -> bool {
-        self.misfit.take().map(|id| self.left.insert(id)).is_some()
+    /// Passes over the table that was the last surprise, until it is described anew. Whoever calls this answers for its rows by
+    /// other means. None if the surprise was about no table.
+    pub fn leave_to_the_tables(&mut self) -> Option<Left> {
+        let (id, left) = self.misfit.take()?;
+        self.left.insert(id);
+        Some(left)
+    }
+
+    /// The source that the stream delivers again since the last change, if there is one.
+    pub fn rejoined(&mut self) -> Option<Arc<str>> {
+        self.rejoined.take()
     }
 
     /// Takes the next change of the stream.
@@ -99,10 +127,12 @@ impl Relations {
             Change::Relation(relation) => {
                 // What was known of the table is out of date, even if the new description is of no use.
                 self.bound.remove(&relation.id);
-                self.left.remove(&relation.id);
-                self.misfit = Some(relation.id);
+                let was_left = self.left.remove(&relation.id);
+                let named = self.sources.get(&(relation.namespace.clone(), relation.name.clone()));
+                self.misfit = Some((relation.id, Left { source: named.map(|s| s.name().into()) }));
                 let binding = self.bind(&relation)?;
                 self.misfit = None;
+                self.rejoined = was_left.then(|| Arc::clone(&binding.source));
                 self.bound.insert(relation.id, binding);
                 Ok(Delivered::Nothing)
             }
@@ -111,7 +141,13 @@ impl Relations {
             {
                 Ok(Delivered::Nothing)
             }
-            Change::Insert { relation, new } => self.row(relation, &new),
+            Change::Insert { relation, new } => {
+                let row = self.row(relation, &new);
+                if let (Err(_), Some(binding)) = (&row, self.bound.get(&relation)) {
+                    self.misfit = Some((relation, Left { source: Some(Arc::clone(&binding.source)) }));
+                }
+                row
+            }
             Change::Update { relation } => self.not_a_birth(relation, "update"),
             Change::Delete { relation } => self.not_a_birth(relation, "delete"),
             Change::Truncate { relations } => {
@@ -154,12 +190,17 @@ impl Relations {
         let binding = self.bound.get(&relation).ok_or(Surprise::UndescribedRelation(relation))?;
         let value = |&place: &usize| match tuple.0.get(place) {
             Some(Datum::Null) => Ok(None),
-            // Text of another encoding cannot arrive from a UTF-8 session; from a SQL_ASCII database it can.
-            Some(Datum::Text(bytes)) => Ok(Some(text_of(bytes))),
+            Some(Datum::Text(bytes)) => Ok(Some(bytes)),
             Some(Datum::Unchanged | Datum::Binary(_)) | None => Err(Surprise::NotText(binding.table.clone())),
         };
-        let values = binding.places.iter().map(value).collect::<Result<_, _>>()?;
-        Ok(Delivered::Row(Arc::clone(&binding.source), Row::new(values)))
+        let values = binding.places.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let source = Arc::clone(&binding.source);
+        if self.encoding == Encoding::Foreign && values.iter().flatten().any(|bytes| !bytes.is_ascii()) {
+            return Ok(Delivered::Foreign(source, values.into_iter().map(|v| v.cloned()).collect()));
+        }
+        // Text of another encoding cannot arrive from a UTF-8 session; from a SQL_ASCII database it can.
+        let values = values.into_iter().map(|v| v.map(|bytes| text_of(bytes))).collect();
+        Ok(Delivered::Row(source, Row::new(values)))
     }
 
     fn not_a_birth(&self, relation: u32, action: &'static str) -> Result<Delivered, Surprise> {

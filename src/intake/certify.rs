@@ -139,6 +139,7 @@ impl Proof {
                 && continuous
                 && !unsettled
                 && !row.partly
+                && !shared.is_unstreamed(row.source.name())
                 && *shared.mode.borrow() == Mode::Streaming,
             gap: since_last(record.gap_at) || unsettled,
             first: self.looked_at.is_none(),
@@ -158,13 +159,23 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    pub async fn run(self, proof: &mut Proof) -> Result<Outcome> {
-        let Self { shared, reader, writer, source, batch, captured_by } = self;
+    pub async fn run(mut self, proof: &mut Proof) -> Result<Outcome> {
+        match self.attempt(proof, false).await {
+            Err(e) if e.of_source && e.of_contents() => {
+                tracing::warn!(source = self.source.name(), error = %e, "a row cannot be read, reading the others");
+                self.attempt(proof, true).await
+            }
+            done => done,
+        }
+    }
+
+    async fn attempt(&mut self, proof: &mut Proof, carefully: bool) -> Result<Outcome> {
+        let Self { shared, writer, source, batch, captured_by, .. } = *self;
         let begun = Instant::now();
         // Asked now, because what this pass costs decides when the next is due: one that took long must not lose the
         // certificate of the rows it checked.
         let due = proof.due(shared) || shared.once;
-        let mut read = reader.read_frontier(&shared.lease.worker, source).await?;
+        let mut read = self.reader.read_frontier(&shared.lease.worker, source, carefully).await?;
         if let Some(why) = read.full.filter(|why| *why != Distrust::First) {
             tracing::info!(source = source.name(), ?why, "the frontier cannot be used, comparing every row");
         }
@@ -210,6 +221,7 @@ impl Pass<'_> {
             };
             total += read.meanwhile(handing_off).await?;
         }
+        read.complete()?;
         let (snapshot, relation, full) = (read.snapshot.clone(), read.relation, read.full);
         let counted = read.conservation(&shared.lease.worker, source).await?;
         read.close().await?;

@@ -300,7 +300,7 @@ impl Rounds {
 type Reading = (SourceDefinition, BTreeSet<String>, BTreeSet<String>);
 
 async fn definitions(store: &Store, shared: &Shared) -> Result<Vec<Reading>> {
-    let sources = store.sources(&shared.config.worker).await?;
+    let sources = store.registered(&shared.config.worker).await?.sources;
     let reading = |s: &Arc<Source>| (s.definition.clone(), s.cast_apart.clone(), s.plain_text.clone());
     Ok(sources.iter().map(reading).collect())
 }

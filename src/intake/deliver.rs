@@ -2,6 +2,7 @@
 
 use crate::core::certificate::Digest;
 use crate::core::coalesce::{Batch, coalesce};
+use crate::core::dead_letter::code;
 use crate::core::handoff::{Handoff, Mapped, Source};
 use crate::core::row::Row;
 use crate::core::watermark::{self, Watermark};
@@ -81,6 +82,10 @@ impl MappedRow {
     /// Whether its signals count for a digest.
     pub fn is_handed_off(&self) -> bool {
         matches!(self.mapped, Mapped::Handoffs(_))
+    }
+
+    fn is_unreadable(&self) -> bool {
+        matches!(&self.mapped, Mapped::Refused(refusal) if refusal.code == code::UNREADABLE)
     }
 
     pub fn key(&self) -> &str {
@@ -181,10 +186,31 @@ impl Delivery<'_> {
     /// proves completeness; the fast paths take such a row for recorded until then.
     pub async fn notice_replaced(&self, rows: &mut [MappedRow]) -> Result<()> {
         let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
+        self.notice_recorded(&source, rows).await?;
         let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
         let taken: HashSet<Uuid> = self.store.replaced(&source, &handoffs).await?.into_iter().collect();
         if !taken.is_empty() {
             rows.iter_mut().for_each(|row| row.replace(&taken));
+        }
+        Ok(())
+    }
+
+    /// A row that was handed off, and whose contents cannot be read since somebody changed them, needs no letter.
+    async fn notice_recorded(&self, source: &Source, rows: &mut [MappedRow]) -> Result<()> {
+        let unreadable: Vec<_> = rows.iter_mut().filter(|row| row.is_unreadable()).collect();
+        if unreadable.is_empty() {
+            return Ok(());
+        }
+        let of = |row: &MappedRow| -> Vec<_> {
+            source.signals(&row.key).into_iter().map(|id| Expected::new(source, &row.key, id)).collect()
+        };
+        let expected: Vec<_> = unreadable.iter().flat_map(|row| of(row)).collect();
+        let nowhere: HashSet<Uuid> =
+            self.store.unaccounted(source.name(), &expected).await?.into_iter().collect();
+        for row in unreadable {
+            if source.signals(&row.key).iter().any(|id| !nowhere.contains(id)) {
+                row.mapped = Mapped::Handoffs(vec![]);
+            }
         }
         Ok(())
     }

@@ -100,7 +100,7 @@ impl SlotGuard {
         if known.is_some_and(|(seen, at)| *seen == version && at.elapsed() < PUBLICATION_EVERY) {
             return Ok(());
         }
-        let sources = store.sources(&config.worker).await?;
+        let sources = store.registered(&config.worker).await?.sources;
         match store.publication_problem(&config.publication, &sources).await? {
             Some(problem) => {
                 self.compared = None;

@@ -20,7 +20,7 @@ use crate::intake::flag::Flag;
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared, open_writer, patience, was_ended};
 use crate::store::catalogue::Strategy;
-use crate::store::cursor::ClockReading;
+use crate::store::cursor::{ClockReading, Registered};
 use crate::store::findings::Finding;
 use crate::store::{Store, connect};
 use serde_json::json;
@@ -150,7 +150,7 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     // The server itself ends a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
-    reader.tables_only(true).await?;
+    let reader = reader.only_tables().await?;
     let writer = open_writer(config, "gov-handoff writer", ended).await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
     let mut turns = session.turns(Vec::new()).await?;
@@ -220,26 +220,22 @@ impl Session<'_> {
     async fn turns(&mut self, mut kept: Vec<Turn>) -> Result<Vec<Turn>> {
         self.unreadable = 0;
         let mut turns = Vec::new();
-        for source in self.writer.sources(&self.shared.config.worker).await? {
+        let Registered { sources, broken } = self.writer.registered(&self.shared.config.worker).await?;
+        for (name, e) in broken {
+            self.not_read(&name, e).await?;
+        }
+        for source in sources {
             // One that was redefined in this very moment is checked like a new one; the session ends for it soon.
             if let Some(at) = kept.iter().position(|t| t.source.definition == source.definition) {
                 turns.push(kept.swap_remove(at));
                 continue;
             }
-            let key = format!("source_unreadable:{}", source.name());
-            let strategy = match self.reader.check_source(&source.definition).await {
+            let checked = self.reader.check_source(&source.definition).await;
+            let strategy = match checked.map_err(Error::of_source) {
                 // What stands against it is settled by its first turn: the catalogue does not tell whether rows can be read.
                 Ok(strategy) => strategy,
-                Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
-                    if self.shared.once {
-                        return Err(e);
-                    }
-                    tracing::error!(source = source.name(), error = %e, "source cannot be read");
-                    let detail = json!({ "source": source.name(), "problem": e.to_string() });
-                    self.writer
-                        .raise(&Finding { kind: "source_unreadable", key, severity: "high", detail })
-                        .await?;
-                    self.unreadable += 1;
+                Err(e) if e.of_source => {
+                    self.not_read(source.name(), e).await?;
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -248,6 +244,20 @@ impl Session<'_> {
         }
         self.shared.forget_reads_but_of(|name| turns.iter().any(|t| t.source.name() == name));
         Ok(turns)
+    }
+
+    /// A source that has no turn, and why. A single run ends with it, after the others have had theirs.
+    async fn not_read(&mut self, name: &str, mut e: Error) -> Result<()> {
+        tracing::error!(source = name, error = %e, "source cannot be read");
+        let detail = json!({ "source": name, "problem": e.to_string() });
+        let key = format!("source_unreadable:{name}");
+        self.writer.raise(&Finding { kind: "source_unreadable", key, severity: "high", detail }).await?;
+        self.unreadable += 1;
+        if self.shared.once {
+            e.of_source = true;
+            self.failed.get_or_insert(e);
+        }
+        Ok(())
     }
 
     async fn take_turn(&mut self, turn: &mut Turn) -> Result<()> {
@@ -270,7 +280,8 @@ impl Session<'_> {
         self.readable(turn).await?;
         self.say_batch(turn).await?;
         let fast = self.shared.mode.borrow().hurries(self.shared.config.intent)
-            || self.shared.unsettled.borrow().is_some();
+            || self.shared.unsettled.borrow().is_some()
+            || self.shared.is_unstreamed(turn.source.name());
         turn.pause = if fast {
             let slowest = self.shared.config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);

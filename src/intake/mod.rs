@@ -34,9 +34,10 @@ use crate::error::{Error, Kind, Policy, Result};
 use crate::instance;
 use crate::intake::keyset::Unsettled;
 use crate::intake::reached::Reached;
+use crate::store::cursor::Registered;
 use crate::store::lease::Lease;
 use crate::store::{Store, connect};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -75,6 +76,8 @@ struct Shared {
     record: watch::Sender<StreamRecord>,
     /// What it cannot, although it streams.
     unsettled: watch::Sender<Option<Unsettled>>,
+    /// The sources that the stream does not bring, or not now.
+    unstreamed: watch::Sender<BTreeSet<String>>,
     /// Why the stream must not go on, if it must not.
     objection: watch::Sender<Option<String>>,
     /// After giving the slot up for its size: when it may be taken again.
@@ -104,6 +107,11 @@ impl Shared {
             return;
         }
         self.stopped_within(pause).await;
+    }
+
+    /// Whether a source is read from its table alone, although there is a stream.
+    fn is_unstreamed(&self, source: &str) -> bool {
+        self.unstreamed.borrow().contains(source)
     }
 
     async fn told_to_stop(&self) {
@@ -158,8 +166,9 @@ impl Shared {
 pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>) -> Result<()> {
     let store = open(&config, "gov-handoff").await?;
     store.refuse_standby().await?;
-    let sources = store.sources(&config.worker).await?;
-    if sources.is_empty() {
+    // Whatever is wrong with one source is said when it has its turn; the others have theirs.
+    let Registered { sources, broken } = store.registered(&config.worker).await?;
+    if sources.is_empty() && broken.is_empty() {
         return Err(Error::config("no sources are registered; run `gov-handoff sources apply` first"));
     }
     if config.intent == Intent::Stream {
@@ -171,12 +180,6 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
                 Err(e) if e.policy() != Policy::Retry => return Err(e),
                 _ => {}
             }
-        }
-    }
-    if once {
-        // A single run that cannot read all sources says so before it begins; the daemon lives with those it can read.
-        for source in &sources {
-            store.check_source(&source.definition).await?;
         }
     }
     while !*shutdown.borrow() {
@@ -248,6 +251,7 @@ async fn lead(
         stop: stop_rx,
         mode: watch::Sender::new(Mode::first(config.intent)),
         reached: Reached::default(),
+        unstreamed: watch::Sender::new(BTreeSet::new()),
         objection: watch::Sender::new(None),
         rejoin_at: watch::Sender::new(None),
         record: watch::Sender::new(StreamRecord::default()),

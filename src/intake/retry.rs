@@ -110,7 +110,7 @@ impl Pass<'_> {
         for name in self.store.staged_of_nobody().await? {
             tried += self.orphans(&name).await?;
         }
-        for source in self.store.sources(&self.shared.config.worker).await? {
+        for source in self.store.registered(&self.shared.config.worker).await?.sources {
             let mut after = Uuid::nil();
             loop {
                 let staged = self.store.staged(source.name(), self.all, after, CHUNK).await?;

@@ -15,13 +15,14 @@ use crate::config::Config;
 use crate::core::continuity::{Continuity, Offered, Position, compare};
 use crate::core::lsn::Lsn;
 use crate::core::mode::StreamNews;
+use crate::core::transaction::{Encoding, Relations};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::intake::pause::Pause;
 use crate::intake::{End, Shared, StreamRecord, open, open_writer, was_ended};
 use crate::source::stream::Gate;
 use crate::store::Store;
 use crate::store::findings::Finding;
-use crate::store::replication::SERVER_IDENTITY;
+use crate::store::replication::{ANY_BYTES, SERVER_IDENTITY};
 use follow::Lane;
 use serde_json::json;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     let store = open_writer(config, "gov-handoff stream writer", ended).await?;
     // Before they are read: a redefinition in between is then noticed rather than missed.
     let definitions = shared.definitions.subscribe();
-    let sources = store.sources(&config.worker).await?;
+    let sources = store.registered(&config.worker).await?.sources;
     if let Some(at) = shared.rejoin_at.borrow().filter(|at| *at > Instant::now()) {
         let wait = at.duration_since(Instant::now()).as_secs();
         return Err(Error::new(
@@ -115,10 +116,20 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
         );
         shared.not_vouched_for(&store).await?;
     }
+    let left = store.publishable(&sources).await?.left;
+    for (source, problem) in &left {
+        tracing::warn!(
+            source = source.name(),
+            problem,
+            "the source cannot be published and is read from its table"
+        );
+    }
+    shared.unstreamed.send_replace(left.iter().map(|(source, _)| source.name().to_owned()).collect());
+    let raw = store.streams_raw().await?;
     let known = store.stream_position(&config.slot).await?;
     // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
     let durable = known.as_ref().map_or(confirmed, |p| p.durable);
-    let gate = gate(config, &store, durable).await?;
+    let gate = gate(config, &store, durable, raw).await?;
     let offered = Offered {
         system_identifier: gate.server.system_identifier.clone(),
         timeline: gate.server.timeline,
@@ -129,7 +140,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
         gate
     } else {
         drop(gate);
-        self::gate(config, &store, continuity.start()).await?
+        self::gate(config, &store, continuity.start(), raw).await?
     };
     settle(shared, &store, &continuity, &offered).await?;
     // Before anybody is told that we stream, and can wait for a position.
@@ -139,12 +150,13 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     shared.mode.send_modify(|mode| *mode = mode.clone().after(StreamNews::Started));
     store.resolve(&format!("handoff_fallback:{}", config.slot), "streaming again").await?;
     let target = if shared.once { Some(store.current_lsn().await?) } else { None };
-    let lane = Lane::new(shared, &store, definitions, sources, continuity.start(), target);
+    let relations = Relations::new(&sources, if raw { Encoding::Foreign } else { Encoding::Utf8 });
+    let lane = Lane::new(shared, &store, definitions, sources, relations, continuity.start(), target);
     lane.run(stream).await
 }
 
 /// A replication session with the server that `store` writes to, at whichever of the places that is.
-async fn gate(config: &Config, store: &Store, durable: Lsn) -> Result<Gate> {
+async fn gate(config: &Config, store: &Store, durable: Lsn, raw: bool) -> Result<Gate> {
     let here = store.server_identity().await?;
     let mut failed = None;
     for place in config.replication.places() {
@@ -158,6 +170,9 @@ async fn gate(config: &Config, store: &Store, durable: Lsn) -> Result<Gate> {
                 }
             };
         if gate.ask(SERVER_IDENTITY).await? == here {
+            if raw {
+                gate.ask(ANY_BYTES).await?;
+            }
             return Ok(gate);
         }
         failed = Some(elsewhere(&format!("{}:{}", place.0, place.1)));

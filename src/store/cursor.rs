@@ -5,35 +5,45 @@ use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::Store;
 use crate::store::lease::Lease;
+use crate::store::trial::columns_of;
 use crate::store::value::{Instant, from_pg, to_pg};
+use crate::store::{Store, quote};
 use std::sync::Arc;
 
 impl Store {
-    /// The registered sources, ready to map rows.
+    /// The registered sources, ready to map rows; an error if the definition of one cannot be used.
     pub async fn sources(&self, worker: &str) -> Result<Vec<Arc<Source>>> {
-        let rows = self.rows(include_str!("sql/sources.sql"), &[&worker]).await.map_err(|e| {
-            match e.code.as_deref() {
-                Some("42P01") => Error::new(
-                    Kind::Catalogue,
-                    "the governance tables are not here; run `gov-handoff migrate` first",
-                ),
-                _ => e.context("reading the sources"),
-            }
+        let Registered { sources, broken } = self.registered(worker).await?;
+        broken.into_iter().next().map_or(Ok(sources), |(_, e)| Err(e))
+    }
+
+    /// The same for whoever goes on with the others.
+    pub async fn registered(&self, worker: &str) -> Result<Registered> {
+        let (schema, table) = (
+            "coalesce(c.metadata ->> 'schema', 'public')",
+            "coalesce(c.metadata ->> 'table', c.source_name)",
+        );
+        let sql = quote::fill(
+            include_str!("sql/sources.sql"),
+            &[("columns_of", &columns_of(schema, table, "c.metadata -> 'columns'"))],
+        );
+        let rows = self.rows(&sql, &[&worker]).await.map_err(|e| match e.code.as_deref() {
+            Some("42P01") => Error::new(
+                Kind::Catalogue,
+                "the governance tables are not here; run `gov-handoff migrate` first",
+            ),
+            _ => e.context("reading the sources"),
         })?;
-        rows.iter()
-            .map(|row| {
-                let name: String = row.try_get(0)?;
-                let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?).map_err(|e| {
-                    Error::config(format!("source {name}: its stored definition cannot be read: {e}"))
-                })?;
-                let mut source = Source::compile_as(definition, row.try_get("version")?)?;
-                source.cast_apart = row.try_get::<_, Vec<String>>(2)?.into_iter().collect();
-                source.plain_text = row.try_get::<_, Vec<String>>(3)?.into_iter().collect();
-                Ok(Arc::new(source))
-            })
-            .collect()
+        let mut registered = Registered::default();
+        for row in &rows {
+            let name: String = row.try_get(0)?;
+            match loaded(&name, row) {
+                Ok(source) => registered.sources.push(Arc::new(source)),
+                Err(e) => registered.broken.push((name, e)),
+            }
+        }
+        Ok(registered)
     }
 
     /// Registers or redefines sources, all of them or none; says of each `added`, `changed` or `unchanged`.
@@ -113,6 +123,23 @@ impl Store {
         let row = self.one(include_str!("sql/writers.sql"), &[&table]).await?;
         Ok((ClockReading(row.try_get("at")?), row.try_get("writers")?))
     }
+}
+
+/// The sources of a worker.
+#[derive(Debug, Default)]
+pub struct Registered {
+    pub sources: Vec<Arc<Source>>,
+    /// Those whose stored definition cannot be used, and why.
+    pub broken: Vec<(String, Error)>,
+}
+
+fn loaded(name: &str, row: &tokio_postgres::Row) -> Result<Source> {
+    let definition: SourceDefinition = serde_json::from_value(row.try_get(1)?)
+        .map_err(|e| Error::config(format!("source {name}: its stored definition cannot be read: {e}")))?;
+    let mut source = Source::compile_as(definition, row.try_get("version")?)?;
+    source.cast_apart = row.try_get::<_, Vec<String>>("cast_apart")?.into_iter().collect();
+    source.plain_text = row.try_get::<_, Vec<String>>("plain_text")?.into_iter().collect();
+    Ok(source)
 }
 
 /// A reading of the database's clock, good for nothing but handing back to it.

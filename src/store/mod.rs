@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod audit;
+pub mod careful;
 pub mod catalogue;
 pub mod connect;
 pub mod cursor;
@@ -12,11 +13,14 @@ pub mod lease;
 pub mod metrics;
 pub mod migrate;
 pub mod proof;
+pub mod publishable;
 pub mod quote;
+pub mod reading;
 pub mod replication;
 pub mod retry;
 pub mod rows;
 pub mod status;
+pub mod trial;
 pub mod trust;
 pub mod types;
 mod value;
@@ -37,13 +41,22 @@ pub struct Store {
     /// How long a statement may go unanswered before the connection is taken for dead.
     patience: Option<Duration>,
     major: u32,
+    /// It reads no view, from its first statement to its last.
+    tables_only: bool,
     /// Its end tells the connection's task that nobody waits for an answer any more.
     _wanted: oneshot::Sender<()>,
 }
 
 impl Store {
     fn new(client: Client, wanted: oneshot::Sender<()>, major: u32) -> Self {
-        Self { client, prepared: Mutex::new(HashMap::new()), patience: None, major, _wanted: wanted }
+        Self {
+            client,
+            prepared: Mutex::new(HashMap::new()),
+            patience: None,
+            major,
+            tables_only: false,
+            _wanted: wanted,
+        }
     }
 
     /// The server's major version.

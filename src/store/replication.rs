@@ -51,6 +51,9 @@ fn no_slot(name: &str) -> Error {
     ))
 }
 
+/// Said in a replication session that brings text as the database keeps it ([`Store::streams_raw`]).
+pub const ANY_BYTES: &str = include_str!("sql/any_bytes.sql");
+
 /// Asked of both ends: rows of another server, or of another of its databases, would be recorded as if they were ours.
 pub const SERVER_IDENTITY: &str = include_str!("sql/server_identity.sql");
 
@@ -185,6 +188,7 @@ impl Store {
             return Ok(Some(format!("publication {name} must publish inserts and nothing else")));
         }
         let tables: Vec<PublishedTable> = serde_json::from_value(row.try_get("tables")?)?;
+        let sources = &self.publishable(sources).await?.sources;
         for source in sources {
             if let Some(problem) = table_problem(source, &tables) {
                 return Ok(Some(format!("publication {name} {problem}")));
@@ -210,7 +214,13 @@ impl Store {
 
     /// Makes the publication carry exactly the sources; the role must own them.
     pub async fn put_publication(&self, name: &str, sources: &[Arc<Source>]) -> Result<()> {
-        let sql = publication_sql(name, sources, self.has_publication(name).await?);
+        let sources = self.publishable(sources).await?.sources;
+        if sources.is_empty() {
+            return Err(unavailable(
+                "none of the sources can be in a publication; `gov-handoff sources check` says why",
+            ));
+        }
+        let sql = publication_sql(name, &sources, self.has_publication(name).await?);
         self.answer(self.client.batch_execute(&sql)).await.map_err(|e| match e.kind {
             Kind::Privilege => Error::new(
                 Kind::Privilege,
@@ -229,6 +239,7 @@ impl Store {
         sources: &[Arc<Source>],
     ) -> Result<String> {
         let published = self.has_publication(publication).await?;
+        let sources = &self.publishable(sources).await?.sources;
         let there = self.slot(slot, database).await?;
         let publication = publication_sql(publication, sources, published);
         let slot = slot_sql(slot, there.as_ref(), published);

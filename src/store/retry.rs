@@ -1,12 +1,9 @@
 //! Poison rows staged for a retry, and the policy they are retried by.
 
-use crate::core::handoff::Source;
 use crate::core::retry::RetryPolicy;
-use crate::core::row::Row;
 use crate::error::{Context, Result};
+use crate::store::Store;
 use crate::store::lease::Lease;
-use crate::store::rows::text_row;
-use crate::store::{Store, quote};
 use serde_json::Value;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -128,22 +125,6 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &id, &signals];
         self.one(include_str!("sql/retry_done.sql"), &params).await?;
         Ok(())
-    }
-
-    /// Reads the rows with these keys again, as every path reads rows.
-    pub async fn rows_by_key(&self, source: &Source, keys: &[String]) -> Result<Vec<Row>> {
-        let definition = &source.definition;
-        let sql = quote::fill(
-            include_str!("sql/read_keys.sql"),
-            &[
-                ("columns", &quote::text_columns(source)),
-                ("table", &quote::table(definition)),
-                ("id", &quote::identifier(&definition.id.column)),
-                ("id_type", definition.id.id_type.sql_name()),
-            ],
-        );
-        let rows = self.rows_of_tables(&sql, &[&keys]).await.context(format!("reading {}", source.name()))?;
-        rows.iter().map(|row| text_row(row, 0)).collect()
     }
 }
 

@@ -7,9 +7,10 @@ use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
+use crate::store::careful::Careful;
 use crate::store::lease::Lease;
 use crate::store::value::{Text, from_pg, to_pg};
-use crate::store::{Store, answered, quote};
+use crate::store::{Store, answered, quote, reading};
 use futures_util::{FutureExt, TryStreamExt};
 use std::pin::Pin;
 use std::time::Duration;
@@ -49,50 +50,46 @@ impl Store {
         Ok(())
     }
 
-    /// Whether this session reads nothing but tables. A source is a table when its definition is checked; its owner may put a view
-    /// in its place at any later moment, and what that calls would run with our rights.
-    pub async fn tables_only(&self, on: bool) -> Result<()> {
-        self.rows(include_str!("sql/tables_only.sql"), &[&on]).await?;
-        Ok(())
+    /// From now on this session reads nothing but tables. A source is a table when its definition is checked; its owner may put
+    /// a view in its place at any later moment, and what that calls would run with our rights.
+    pub async fn only_tables(mut self) -> Result<Self> {
+        self.set_tables_only(true).await?;
+        self.tables_only = true;
+        Ok(self)
     }
 
-    /// What a statement brings that reads a source, in a session that goes on to read views of ours.
+    /// What a statement brings that reads a source, also in a session that goes on to read views of ours.
     pub async fn rows_of_tables(
         &self,
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<tokio_postgres::Row>> {
-        self.tables_only(true).await?;
+        if self.tables_only {
+            return self.rows(sql, params).await;
+        }
+        self.set_tables_only(true).await?;
         let rows = self.rows(sql, params).await;
-        self.tables_only(false).await?;
+        self.set_tables_only(false).await?;
         rows
     }
 
-    /// The next rows in the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more,
-    /// unless bytes ran out.
-    pub async fn rows_in_ranges(
+    async fn set_tables_only(&self, on: bool) -> Result<()> {
+        self.rows(include_str!("sql/tables_only.sql"), &[&on]).await?;
+        Ok(())
+    }
+
+    /// A page of the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes
+    /// ran out.
+    pub(super) async fn range_page(
         &self,
         worker: &str,
         source: &Source,
+        columns: &str,
         depth: Depth,
         from: i64,
         limit: i64,
     ) -> Result<Vec<Found>> {
-        let definition = &source.definition;
-        let hot = if depth == Depth::Hot { "and g.hot" } else { "" };
-        let (lowest, highest) = definition.id.id_type.bounds().unwrap_or((i64::MIN, i64::MAX));
-        let bound = |id: i64| format!("'{id}'::bigint");
-        let sql = quote::fill(
-            include_str!("sql/read_ranges.sql"),
-            &[
-                ("columns", &quote::text_columns(source)),
-                ("table", &quote::table(definition)),
-                ("id", &quote::identifier(&definition.id.column)),
-                ("lowest", &bound(lowest)),
-                ("highest", &bound(highest)),
-                ("hot", hot),
-            ],
-        );
+        let sql = reading::ranges(source, columns, depth);
         let statement = self.statement(&sql).await.map_err(Error::of_source);
         let statement = statement.context(format!("source {}", source.name()))?;
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
@@ -114,9 +111,10 @@ impl Store {
 
     /// A stretch of the source in key order, after `after` if given. None when there are no more; fewer than `limit` may also
     /// mean that bytes ran out.
-    pub async fn rows_in_span(
+    pub(super) async fn span_page(
         &self,
         source: &Source,
+        columns: &str,
         span: &Span,
         after: Option<&str>,
         limit: i64,
@@ -150,7 +148,7 @@ impl Store {
         let sql = quote::fill(
             include_str!("sql/read_span.sql"),
             &[
-                ("columns", &quote::text_columns(source)),
+                ("columns", columns),
                 ("table", &quote::table(definition)),
                 ("id", &id),
                 ("fresh", &certified.map_or_else(|| "true".to_owned(), younger_than)),
@@ -248,9 +246,11 @@ impl Frontier {
 
 /// One frontier pass: a REPEATABLE READ snapshot, a look at every row, and a portal over those that are selected.
 pub struct FrontierRead<'a> {
-    transaction: Transaction<'a>,
+    pub(super) transaction: Transaction<'a>,
     /// None when nothing is selected.
-    portal: Option<Portal>,
+    pub(super) portal: Option<Portal>,
+    /// Rows are read one by one where they cannot be read together.
+    pub(super) careful: Option<Careful>,
     /// How many rows the table has in all.
     there: i64,
     /// Rows that were asked for and not yet taken: they wait in the socket, not in memory.
@@ -273,8 +273,14 @@ impl Store {
         .transpose()
     }
 
-    /// Opens a pass over every row not older than the recorded frontier.
-    pub async fn read_frontier(&mut self, worker: &str, source: &Source) -> Result<FrontierRead<'_>> {
+    /// Opens a pass over every row not older than the recorded frontier. `carefully`: some of them cannot be read, as a pass
+    /// before this one found out.
+    pub async fn read_frontier(
+        &mut self,
+        worker: &str,
+        source: &Source,
+        carefully: bool,
+    ) -> Result<FrontierRead<'_>> {
         let known = self.frontier(worker, source.name()).await?;
         let patience = self.patience;
         let begin = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
@@ -294,35 +300,33 @@ impl Store {
             Some(frontier) if full.is_none() => written_in(Window::new(frontier.xid, snapshot.next)),
             _ => "true".to_owned(),
         };
-        let definition = &source.definition;
-        let table = quote::table(definition);
         let reading = || format!("reading {}", source.name());
-        let scan = quote::fill(
-            include_str!("sql/scan_frontier.sql"),
-            &[("table", &table), ("frontier", &predicate)],
-        );
+        let scan = reading::scan(source, &predicate);
         let longest = patience.map(|p| p + LONGEST_SCAN);
         let scanned = answered(longest, transaction.query_one(&scan, &[])).await;
         let scanned = scanned.map_err(Error::of_source).context(reading())?;
         let there = scanned.try_get("there")?;
         let portal = match scanned.try_get::<_, Option<&str>>("first")? {
             Some(first) => {
-                let sql = quote::fill(
-                    include_str!("sql/read_frontier.sql"),
-                    &[
-                        ("columns", &quote::text_columns(source)),
-                        ("table", &table),
-                        ("first", &quote::literal(first)),
-                        ("frontier", &predicate),
-                        ("filter", &quote::captured(source, "t.").unwrap_or_else(|| "true".to_owned())),
-                    ],
-                );
+                let columns = if carefully { reading::PLACE.to_owned() } else { quote::text_columns(source) };
+                let sql = reading::frontier(source, &columns, first, &predicate, !carefully);
                 let bound = answered(patience, transaction.bind(&sql, &[])).await;
                 Some(bound.map_err(Error::of_source).context(reading())?)
             }
             None => None,
         };
-        Ok(FrontierRead { transaction, portal, there, fetched: None, patience, snapshot, relation, full })
+        let careful = carefully.then(|| Careful::new(source));
+        Ok(FrontierRead {
+            transaction,
+            portal,
+            careful,
+            there,
+            fetched: None,
+            patience,
+            snapshot,
+            relation,
+            full,
+        })
     }
 
     /// What a snapshot taken now covers.
@@ -397,7 +401,10 @@ impl Snapshot {
 impl FrontierRead<'_> {
     /// The next rows, at most `limit` and about [`BATCH_BYTES`]; none when the pass is over.
     pub async fn next(&mut self, limit: i32) -> Result<Vec<Row>> {
-        let patience = self.patience.map(|p| p + LONGEST_SCAN);
+        if self.careful.is_some() {
+            return self.next_carefully(limit).await;
+        }
+        let patience = self.scan_patience();
         let (mut rows, mut bytes) = (Vec::new(), 0);
         let Some(portal) = &self.portal else { return Ok(rows) };
         loop {
@@ -424,6 +431,11 @@ impl FrontierRead<'_> {
                 return Ok(rows);
             }
         }
+    }
+
+    /// How long the next rows may take to come.
+    pub(super) fn scan_patience(&self) -> Option<Duration> {
+        self.patience.map(|p| p + LONGEST_SCAN)
     }
 
     /// Does something else while the transaction waits. The server ends a transaction that says nothing for a few seconds,

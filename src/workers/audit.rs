@@ -85,7 +85,14 @@ impl Audit<'_> {
             report(&progress);
             (self.check_rows(&checker, after, &mut progress, &mut report).await?, progress)
         } else {
-            (None, self.check_recent(&checker, &mut report).await?)
+            let progress = match self.check_recent(&checker, false, &mut report).await {
+                // A row that cannot be read is one that was set aside, or has to be.
+                Err(e) if e.of_source && e.of_contents() => {
+                    self.check_recent(&checker, true, &mut report).await?
+                }
+                progress => progress?,
+            };
+            (None, progress)
         };
         check_signals(&checker, after, &mut progress, &mut report).await?;
         progress.finished = true;
@@ -183,10 +190,11 @@ impl Audit<'_> {
     async fn check_recent(
         &mut self,
         checker: &Checker<'_>,
+        carefully: bool,
         report: &mut impl FnMut(&Progress),
     ) -> Result<Progress> {
         let terms = self.scope.terms(&self.source)?;
-        let mut read = self.reader.read_frontier(self.intake, &self.source).await?;
+        let mut read = self.reader.read_frontier(self.intake, &self.source, carefully).await?;
         let mut progress = Progress::begun(&read.snapshot, terms);
         while progress.phase == Phase::Rows {
             let begun = Instant::now();
@@ -206,6 +214,7 @@ impl Audit<'_> {
             read.meanwhile(checker.keep(None, &mut progress, &names, begun)).await?;
             report(&progress);
         }
+        read.complete()?;
         read.close().await?;
         Ok(progress)
     }

@@ -23,7 +23,7 @@ fn relation(table: &str, columns: &[&str]) -> Relation {
 
 fn relations() -> Relations {
     let sources: Vec<_> = samples::definitions().iter().map(|d| Arc::new(samples::source(&d.name))).collect();
-    Relations::new(&sources)
+    Relations::new(&sources, Encoding::Utf8)
 }
 
 fn text(value: &str) -> Datum {
@@ -228,7 +228,7 @@ proptest! {
         let described = encode::relation(&relation(source.definition.table(), &columns));
         let inserted = encode::insert(ID, &Tuple(order.iter().map(datum).collect()));
 
-        let mut relations = Relations::new(&[Arc::clone(&source)]);
+        let mut relations = Relations::new(&[Arc::clone(&source)], Encoding::Utf8);
         let mut deliver = |bytes: Vec<u8>| relations.deliver(decode(&bytes.into()).expect("it is a message"));
         prop_assert_eq!(deliver(described), Ok(Delivered::Nothing));
         let Ok(Delivered::Row(name, streamed)) = deliver(inserted) else {
@@ -245,16 +245,50 @@ proptest! {
 #[test]
 fn a_table_left_to_the_tables_is_passed_over_until_it_is_described_anew() {
     let mut relations = relations();
-    assert!(!relations.leave_to_the_tables(), "nothing was surprising yet");
+    assert_eq!(relations.leave_to_the_tables(), None, "nothing was surprising yet");
     assert!(relations.deliver(Change::Relation(relation("payroll", &["id"]))).is_err());
     assert!(relations.deliver(named_after(&["id"])).is_err(), "not by itself");
-    assert!(relations.leave_to_the_tables());
+    assert_eq!(relations.leave_to_the_tables(), Some(Left { source: None }));
     assert_eq!(relations.deliver(named_after(&["id"])), Ok(Delivered::Nothing));
     assert_eq!(relations.deliver(Change::Truncate { relations: vec![ID] }), Ok(Delivered::Nothing));
     assert_eq!(
         relations.deliver(Change::Relation(relation("pivot_definitions", &PIVOT))),
         Ok(Delivered::Nothing)
     );
+    assert_eq!(relations.rejoined().as_deref(), Some("pivot_definitions"));
     assert_eq!(relations.deliver(named_after(&PIVOT)), pivot_row());
-    assert!(!relations.leave_to_the_tables());
+    assert_eq!(relations.leave_to_the_tables(), None);
+}
+
+#[test]
+fn a_table_that_surprises_is_left_with_its_source_and_the_others_are_delivered() {
+    let mut relations = pivots();
+    assert_eq!(
+        relations.deliver(named_after(&PIVOT[..2])),
+        Err(Surprise::NotText("public.pivot_definitions".into()))
+    );
+    let left = Some(Left { source: Some("pivot_definitions".into()) });
+    assert_eq!(relations.leave_to_the_tables(), left);
+    assert_eq!(relations.deliver(named_after(&PIVOT)), Ok(Delivered::Nothing), "left");
+    assert!(relations.deliver(Change::Relation(relation("pivot_definitions", &PIVOT[1..]))).is_err());
+    assert_eq!(relations.leave_to_the_tables(), left);
+}
+
+#[test]
+fn text_of_another_encoding_is_left_to_the_server_and_ascii_is_not() {
+    let sources: Vec<_> = samples::definitions().iter().map(|d| Arc::new(samples::source(&d.name))).collect();
+    let mut relations = Relations::new(&sources, Encoding::Foreign);
+    assert_eq!(
+        relations.deliver(Change::Relation(relation("pivot_definitions", &PIVOT))),
+        Ok(Delivered::Nothing)
+    );
+    assert_eq!(relations.deliver(named_after(&PIVOT)), pivot_row());
+    let mut tuple: Vec<_> = PIVOT.iter().map(|c| text(c)).collect();
+    tuple[1] = Datum::Text(Bytes::from_static(b"caf\xe9"));
+    let Ok(Delivered::Foreign(source, values)) =
+        relations.deliver(Change::Insert { relation: ID, new: Tuple(tuple) })
+    else {
+        panic!("a row of the database's own encoding");
+    };
+    assert_eq!((&*source, values[1].as_deref()), ("pivot_definitions", Some(&b"caf\xe9"[..])));
 }

@@ -101,7 +101,8 @@ impl Session<'_> {
         if !streaming && !away {
             return delivery.deliver(rows, advance).await;
         }
-        let mut passed = streaming && let_the_stream_have_them(shared, &self.writer, None).await?;
+        let brings = streaming && rows.first().is_some_and(|row| !shared.is_unstreamed(row.source.name()));
+        let mut passed = brings && let_the_stream_have_them(shared, &self.writer, None).await?;
         let seen = rows.len();
         let mut missing = delivery.missing(rows).await?;
         if passed && !missing.rows.is_empty() {

@@ -4,6 +4,7 @@ use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::pgoutput::decode;
 use crate::core::probe::{Probe, Quiet};
+use crate::core::row::Row;
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Result};
 use crate::intake::deliver::{Delivery, MappedRow};
@@ -33,7 +34,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// What has arrived and is not durable yet.
 #[derive(Default)]
 struct Pending {
-    rows: Vec<MappedRow>,
+    rows: Vec<Arrived>,
     bytes: usize,
     /// A transaction has begun and its end has not come.
     open: bool,
@@ -51,6 +52,13 @@ impl Pending {
     fn is_work(&self) -> bool {
         !self.rows.is_empty() || self.whole.is_some()
     }
+}
+
+/// A row as the stream brought it.
+enum Arrived {
+    Mapped(MappedRow),
+    /// With text in the database's own encoding.
+    Foreign(Arc<Source>, Vec<Option<bytes::Bytes>>),
 }
 
 /// A batch that is being committed.
@@ -104,13 +112,14 @@ impl<'a> Lane<'a> {
         store: &'a Store,
         definitions: tokio::sync::watch::Receiver<u64>,
         sources: Vec<Arc<Source>>,
+        relations: Relations,
         durable: Lsn,
         target: Option<Lsn>,
     ) -> Self {
         Self {
             shared,
             store,
-            relations: Relations::new(&sources),
+            relations,
             sources,
             pending: Pending::default(),
             in_flight: None,
@@ -255,14 +264,23 @@ impl<'a> Lane<'a> {
         let change = decode(bytes)
             .map_err(|e| Error::new(Kind::Replication, format!("the stream cannot be decoded: {e}")))?;
         match self.relations.deliver(change) {
-            Ok(Delivered::Nothing) => {}
+            Ok(Delivered::Nothing) => {
+                if let Some(source) = self.relations.rejoined() {
+                    tracing::info!(source = &*source, "streamed again");
+                    self.shared.unstreamed.send_modify(|names| {
+                        names.remove(&*source);
+                    });
+                    self.shared.not_vouched_for(self.store).await?;
+                }
+            }
             Ok(Delivered::Row(source, row)) => {
-                let source = named(&self.sources, &source).ok_or_else(|| {
-                    Error::new(Kind::Internal, format!("source {source} is bound but not loaded"))
-                })?;
-                self.pending.bytes += row.size();
-                self.pending.in_transaction += 1;
-                self.pending.rows.push(MappedRow::of(source, &row));
+                let mapped = MappedRow::of(self.source(&source)?, &row);
+                self.arrived(row.size(), Arrived::Mapped(mapped));
+            }
+            Ok(Delivered::Foreign(source, values)) => {
+                let size = values.iter().flatten().map(bytes::Bytes::len).sum();
+                let source = self.source(&source)?;
+                self.arrived(size, Arrived::Foreign(source, values));
             }
             Ok(Delivered::NotABirth { table, action }) => {
                 tracing::warn!(table, action, "the source reported something other than an insert");
@@ -277,18 +295,25 @@ impl<'a> Lane<'a> {
                 let detail = json!({ "slot": self.shared.config.slot, "problem": surprise.to_string() });
                 self.store.raise(&Finding { kind: surprise.code(), key, severity: "high", detail }).await?;
                 self.surprised_before = Some(self.store.current_lsn().await?);
-                if self.is_past(&surprise).await? {
-                    return Ok(());
-                }
-                // Not acknowledged: the server keeps it until the definition or the publication is mended.
-                return Err(Error::new(Kind::Replication, surprise.to_string()));
+                self.leave_to_the_tables(&surprise).await?;
             }
         }
         Ok(())
     }
 
-    /// What surprised the stream ends with the stream being past it: it was mended, or left to the tables. A surprise that
-    /// still stands stops the stream before it, so that it never comes here.
+    fn source(&self, name: &str) -> Result<Arc<Source>> {
+        named(&self.sources, name)
+            .ok_or_else(|| Error::new(Kind::Internal, format!("source {name} is bound but not loaded")))
+    }
+
+    fn arrived(&mut self, size: usize, row: Arrived) {
+        self.pending.bytes += size;
+        self.pending.in_transaction += 1;
+        self.pending.rows.push(row);
+    }
+
+    /// What surprised the stream ends with the stream being past it. While its cause stands, the source that cannot be read,
+    /// or the publication that the guard objects to, is a finding of its own.
     async fn settle_surprises(&mut self) -> Result<()> {
         if self.surprised_before.take_if(|before| *before <= self.shared.reached.lsn()).is_some() {
             for code in Surprise::CODES {
@@ -299,17 +324,21 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// A slot decodes with the catalogue of the time: rows written before the definition or the publication was mended
-    /// still look as they did then, and would stop the stream for ever. Once the publication is right they are left to
-    /// the keyset lane, in whose open ranges they still are, and which is asked to look at once.
-    async fn is_past(&mut self, surprise: &Surprise) -> Result<bool> {
-        let problem = self.store.publication_problem(&self.shared.config.publication, &self.sources).await?;
-        if problem.is_some() || !self.relations.leave_to_the_tables() {
-            return Ok(false);
+    /// A table that is not as its definition says costs only itself: its rows are left to the keyset lane, in whose open ranges
+    /// they still are, and which is asked to look at once. A slot decodes with the catalogue of the time, so rows that were
+    /// written before somebody mended the cause would otherwise stop the stream for ever.
+    async fn leave_to_the_tables(&mut self, surprise: &Surprise) -> Result<()> {
+        let Some(left) = self.relations.leave_to_the_tables() else {
+            // Not acknowledged: nobody knows whose rows these are.
+            return Err(Error::new(Kind::Replication, surprise.to_string()));
+        };
+        tracing::warn!(%surprise, "left to the tables");
+        if let Some(source) = left.source {
+            self.shared.unstreamed.send_modify(|names| {
+                names.insert(source.as_ref().to_owned());
+            });
         }
-        tracing::warn!(%surprise, "written before the publication was mended; left to the tables");
-        self.shared.not_vouched_for(self.store).await?;
-        Ok(true)
+        self.shared.not_vouched_for(self.store).await
     }
 
     /// Begins to commit what is pending.
@@ -326,6 +355,7 @@ impl<'a> Lane<'a> {
             let advance =
                 whole.filter(|_| recorded).map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
             let delivery = Delivery { store, lease: &shared.lease, captured_by: "stream" };
+            let rows = legible(shared, store, rows).await?;
             shared.rest(worked).await;
             failpoint("before_apply");
             let begun = Instant::now();
@@ -384,6 +414,49 @@ impl<'a> Lane<'a> {
         self.acknowledge(lsn, stream);
         Ok(())
     }
+}
+
+/// Asks the server, which knows its own encoding, what the texts say. A row with one that cannot be said is one that cannot be
+/// read, as on every other path; of one without a key the tables tell more.
+async fn legible(shared: &Shared, store: &Store, rows: Vec<Arrived>) -> Result<Vec<MappedRow>> {
+    let texts = rows.iter().flat_map(|row| match row {
+        Arrived::Mapped(_) => &[][..],
+        Arrived::Foreign(_, values) => values,
+    });
+    let texts: Vec<&[u8]> = texts.flatten().map(AsRef::as_ref).collect();
+    let said = if texts.is_empty() { vec![] } else { store.legible(&texts).await? };
+    if said.len() != texts.len() {
+        return Err(Error::new(
+            Kind::Internal,
+            "the server said another number of texts than it was asked for",
+        ));
+    }
+    let mut said = said.into_iter();
+    let mut out = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (source, values) = match row {
+            Arrived::Mapped(row) => {
+                out.push(row);
+                continue;
+            }
+            Arrived::Foreign(source, values) => (source, values),
+        };
+        let mut unsaid = None;
+        let mut say = |value: Option<bytes::Bytes>| {
+            value?;
+            said.next()?.map_err(|code| unsaid = Some(code)).ok()
+        };
+        let mut row = Row::new(values.into_iter().map(&mut say).collect());
+        if let Some(code) = unsaid {
+            if !source.has_key(&row) {
+                shared.not_vouched_for(store).await?;
+                continue;
+            }
+            row = source.unreadable(source.key(&row).to_owned(), code);
+        }
+        out.push(MappedRow::of(source, &row));
+    }
+    Ok(out)
 }
 
 fn stalled_after() -> Duration {

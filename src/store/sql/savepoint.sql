@@ -1,0 +1,1 @@
+savepoint gov_handoff_rows

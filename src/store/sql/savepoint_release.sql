@@ -1,0 +1,1 @@
+release savepoint gov_handoff_rows

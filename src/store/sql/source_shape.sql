@@ -1,0 +1,2 @@
+-- What the catalogue says of the columns of a definition that need not be registered.
+select {columns_of}
