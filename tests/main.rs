@@ -141,3 +141,9 @@ mod takeover;
 
 // Each source is on its own: one that cannot be read is a finding and costs its neighbours nothing.
 mod neighbours;
+
+// A reader gives way: whoever waits for a source that we read waits about half a second.
+mod give_way;
+
+// A pooler that drops what our sessions ask for is noticed, and refused with what to do.
+mod pooler;
