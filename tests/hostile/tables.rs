@@ -118,15 +118,15 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
         }
         "migration" => {
             // Whoever migrates Birth's table waits for its readers, and every birth waits behind the migration.
-            let (name, began) =
-                (format!("hostile_{}", random.between(0, 999_999)), std::time::SystemTime::now());
-            let migrated = run(format!(
-                "set lock_timeout = '8s'; alter table birth_registry add constraint {name} check (entity_code is not null) not valid"
-            ))
+            // In one transaction, because what it waits for may be a prepared one, which ends with the round.
+            let began = std::time::SystemTime::now();
+            let migrated = run("set lock_timeout = '8s'; begin; \
+                 alter table birth_registry add constraint hostile check (entity_code is not null) not valid; \
+                 alter table birth_registry drop constraint hostile; commit"
+                .to_owned())
             .await;
             operators.delayed_since(began);
-            migrated?;
-            operators.insist(&format!("alter table birth_registry drop constraint if exists {name}")).await
+            migrated
         }
         "replication" => {
             let began = std::time::SystemTime::now();
