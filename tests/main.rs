@@ -133,6 +133,9 @@ mod soak;
 // What an ordinary role, a changed definition, retention or a key that comes again could do to us, and no longer can.
 mod adversary;
 
+// The books corrupted by hand: certificate or audit says so.
+mod claims;
+
 // TLS: a server is verified where that is asked for, by name and by address, for queries and for the stream.
 mod tls;
 
