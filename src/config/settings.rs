@@ -69,34 +69,34 @@ macro_rules! settings {
 }
 
 settings! {
-    database_url: Option<Url> = "", any, "Where the database is; else DATABASE_URL, else the usual PG* variables. sslmode and sslrootcert as in libpq, but verify-ca, and require with sslrootcert, check the name too. Client certificates, .pgpass and service files are not read";
-    replication_url: Option<Url> = "", any, "Where the replication role connects, if it is another role [default: database_url]";
-    mode: Intent = "auto", any, "auto: stream where the slot can be had, else poll; stream: never poll for latency; poll: needs no replication role";
-    worker: String = "gov_handoff_intake", any, "Name of the lease and of the cursors";
-    slot: Option<String> = "", slot_name, "Replication slot; created where it is missing and the role may [default: gov_handoff_<database>]";
-    publication: Option<String> = "gov_handoff", slot_name, "Publication; created where it is missing and the role may [default: gov_handoff]";
-    create: bool = "true", any, "false: a DBA runs `gov-handoff replication setup` or `… sql`, also when the slot was lost or given up; the daemon polls until then";
-    batch_rows: usize = "5000", between(1, 50_000), "The most rows that one commit carries; polling takes the smaller of it and the source's batch_size";
-    lease_ttl: Duration = "15s", at_least("1s", "a shorter lease is lost to any hiccup"), "How long a silent writer keeps the lease";
-    reconcile_interval: Duration = "5s", any, "How often the tables are read behind the stream";
+    database_url: Option<Url> = "", any, "The database. sslmode and sslrootcert work as in libpq, except that verify-ca, and require with sslrootcert, also check the name. Client certificates, .pgpass and service files are not read [default: DATABASE_URL, else the PG* variables]";
+    replication_url: Option<Url> = "", any, "Where the role that streams connects, if it is another role. It must reach the same server and database [default: database_url]";
+    mode: Intent = "auto", any, "auto: stream, else poll. stream: never poll for latency. poll: no replication role needed";
+    slot: Option<String> = "", slot_name, "The replication slot; created where it is missing and the role may. 1 to 63 characters of a-z, 0-9 and _ [default: gov_handoff_<database>]";
+    publication: Option<String> = "gov_handoff", slot_name, "The publication; created where it is missing and the role may. The same characters [default: gov_handoff]";
+    create: bool = "true", any, "false: the daemon creates neither. A DBA runs `gov-handoff replication setup`, or what `gov-handoff replication sql` prints, also after the slot was lost or given up. The daemon polls until then";
+    batch_rows: usize = "5000", between(1, 50_000), "The most rows that one commit carries, 1 to 50000. A poll takes the smaller of this and the source's batch_size";
+    poll_interval: Duration = "250ms", any, "The longest pause of an idle poller. A busy one pauses 10ms";
+    reconcile_interval: Duration = "5s", any, "How often the daemon reads the tables behind the stream";
     certify_interval: Duration = "1m", any, "How often a certificate is taken";
-    wal_budget_mb: u64 = "4096", worth_a_slot, "The daemon gives the slot up when it retains 80 % of this";
-    rejoin_after: Duration = "60s", any, "How long the daemon polls after that, before it takes a slot again";
-    poll_interval: Duration = "250ms", any, "The longest pause of an idle poller; a busy one pauses 10ms";
-    read_timeout: Duration = "5s", at_least("100ms", "ordinary reads take that long, and 0 would be no bound at all to the server"), "The longest read of a poll; a slower one halves the batch";
+    wal_budget_mb: u64 = "4096", worth_a_slot, "The daemon gives the slot up at 80 % of this; at least 1";
+    rejoin_after: Duration = "60s", any, "How long the daemon polls after that, before it makes a new slot";
+    read_timeout: Duration = "5s", at_least("100ms", "ordinary reads take that long, and 0 would be no bound at all to the server"), "The longest read of a poll; at least 100ms. A slower read halves the batch";
     stream_retry: Duration = "30s", any, "The longest pause before a lost stream is tried again";
-    audit_interval: Duration = "5m", any, "The daemon writes one audit row per interval and source to registry_changelog";
-    heartbeat_interval: Duration = "60s", any, "How often governance.handoff.heartbeat sums up what was done";
-    lag_limit: Duration = "60s", any, "A lag above this is a finding; above five times this, a high one";
-    storm_percent: u8 = "50", between(1, 100), "A storm: more than this share of all groups becomes dirty within one second";
-    storm_floor: u64 = "100", any, "A storm dirties at least this many groups";
-    throttle_pause: Duration = "250ms", at_most("5s", "batches must go on, and the log waits for them"), "Under load a lane pauses between batches: nine times the last batch's duration, at most this";
-    max_lock_waits: u64 = "20", any, "Load: more sessions than this wait for locks, or one waits for a lock of ours";
-    max_standby_lag_mb: u64 = "1024", any, "Load: a standby is this far behind; the role needs pg_read_all_stats to see it";
-    slow_read: Duration = "2s", any, "Load: two reads in a row of one source take longer";
+    lease_ttl: Duration = "15s", at_least("1s", "a shorter lease is lost to any hiccup"), "How long a silent writer keeps the lease; at least 1s";
+    audit_interval: Duration = "5m", any, "One audit row per interval and source in registry_changelog, if rows came";
+    heartbeat_interval: Duration = "60s", any, "How often the event governance.handoff.heartbeat sums up the work";
+    lag_limit: Duration = "60s", any, "A lag of this much is a finding, of five times this much a high one";
+    storm_percent: u8 = "50", between(1, 100), "A storm: more than this share of all groups becomes dirty within one second; 1 to 100";
+    storm_floor: u64 = "100", any, "Fewer dirty groups than this are never a storm";
+    throttle_pause: Duration = "250ms", at_most("5s", "batches must go on, and the log waits for them"), "In a storm or under load a lane pauses before each batch: nine times the last batch's duration, at most this; at most 5s";
+    max_lock_waits: u64 = "20", any, "Load: more sessions than this wait for locks, or one session waits for a lock of gov-handoff";
+    max_standby_lag_mb: u64 = "1024", any, "Load: a standby is further behind than this. The role needs pg_read_all_stats to see it";
+    slow_read: Duration = "2s", any, "Load: two reads in a row of one source take longer than this";
     off_peak: Vec<Window> = "", any, "When certifying passes may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
-    listen: Option<SocketAddr> = "", any, "Serve GET /metrics and GET /healthz at this loopback address, such as 127.0.0.1:9187 [default: nowhere]";
-    log: String = "info", any, "What to log: error, warn, info, debug, or a filter such as `gov_handoff::intake=debug`; row values are never logged";
+    worker: String = "gov_handoff_intake", any, "The name of the lease and of the cursors";
+    listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9187. The daemon serves GET /metrics and GET /healthz there [default: nowhere]";
+    log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::intake=debug`. Row values are never logged [default: info for run, warn for other commands]";
     log_format: LogFormat = "text", any, "text or json, on stderr";
 }
 
