@@ -11,6 +11,7 @@ create schema gov_handoff;
 --
 --   batches      shared by everything that records; exclusive for what no batch may overlap: types, trust, definitions, retention
 --   definitions  exclusive for whoever changes a source
+--   rehearsals   exclusive for a selftest, alone and for as long as it runs (0009)
 create table gov_handoff.batches ();
 create table gov_handoff.definitions ();
 

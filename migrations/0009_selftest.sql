@@ -1,5 +1,26 @@
 -- What `gov-handoff selftest` leaves in our tables while it runs, and the one gate that takes it away again. It can reach
 -- nothing else: everything is selected by the selftest's own worker, sources and kind.
+--
+-- One selftest at a time in a database: a lock that lasts as long as the transaction that took it.
+create table gov_handoff.rehearsals ();
+grant select, update on gov_handoff.rehearsals to gov_handoff_owner;
+
+create function gov_handoff.gov_selftest_claim()
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Not `access exclusive`, which takes a transaction id: certificates would wait for it.
+    lock table gov_handoff.rehearsals in exclusive mode nowait;
+    return true;
+exception when lock_not_available then
+    return false;
+end
+$$;
+alter function gov_handoff.gov_selftest_claim() owner to gov_handoff_owner;
+revoke all on function gov_handoff.gov_selftest_claim() from public;
+grant execute on function gov_handoff.gov_selftest_claim() to gov_handoff_operator;
+
 create function gov_handoff.gov_selftest_clean()
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -17,7 +17,7 @@ const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
 gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
-batches definitions gov_definition_fence() gov_source_mapping() gov_source_renew(): - - - -
+batches definitions rehearsals gov_definition_fence() gov_source_mapping() gov_source_renew(): - - - -
 gov_source_version: - r r -
 gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
@@ -38,7 +38,7 @@ gov_audit_note() gov_finding_sustain() gov_frontier_advance() gov_gap_cool(): - 
 gov_heartbeat_emit() gov_lease_claim() gov_lease_renew() gov_stream_bind() gov_stream_confirm(): - x - -
 gov_dead_letter_failed() gov_dead_letter_lease() gov_dead_letter_replayed() gov_dead_letter_resolve(): - - x -
 gov_trust_set(): - - x -
-gov_notices_retire() gov_outbox_retire() gov_pending_retire() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
+gov_notices_retire() gov_outbox_retire() gov_pending_retire() gov_selftest_claim() gov_selftest_clean() gov_source_put() gov_source_remove() gov_type_set_active(): - - x -
 gov_audit_checkpoint() gov_audit_finish() gov_certificate_put(): - x - -
 fn_governance_watch() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -

@@ -55,6 +55,7 @@ pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand)
     let config = rehearsal(config);
     let store = connect::open_patient(&config.target, "gov-handoff selftest").await?;
     let means = stage::check(&store).await?;
+    let _alone = stage::alone(&config).await?;
     let patience = Duration::from_secs(command.patience);
     let mut played = Vec::new();
     let outcome = {

@@ -16,7 +16,7 @@ pub struct Means {
     pub may_prepare: bool,
 }
 
-/// Takes the one lock and asks for what the selftest cannot do without.
+/// Asks for what the selftest cannot do without.
 pub async fn check(store: &Store) -> Result<Means> {
     let row = store.client().query_one(include_str!("sql/needs.sql"), &[]).await?;
     let (database, role): (String, String) = (row.try_get("database")?, row.try_get("role")?);
@@ -40,13 +40,17 @@ pub async fn check(store: &Store) -> Result<Means> {
             format!("{role} may not use the gates: grant it gov_handoff_worker and gov_handoff_operator"),
         ));
     }
-    if !store.client().query_one(include_str!("sql/lock.sql"), &[]).await?.try_get::<_, bool>(0)? {
-        return Err(Error::new(
-            Kind::Config,
-            "another selftest is running in this database; wait for it to end",
-        ));
-    }
     Ok(Means { may_prepare: row.try_get("may_prepare")? })
+}
+
+/// One selftest at a time: the lock is held by a transaction of this session, until the session ends.
+pub async fn alone(config: &Config) -> Result<Store> {
+    let lock = connect::open_patient(&config.target, "gov-handoff selftest").await?;
+    lock.client().batch_execute("begin").await?;
+    if lock.client().query_one(include_str!("sql/lock.sql"), &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(lock);
+    }
+    Err(Error::new(Kind::Config, "another selftest is running in this database; wait for it to end"))
 }
 
 /// Makes the tables and registers the sources. What an earlier selftest left is taken away first.

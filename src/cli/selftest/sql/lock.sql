@@ -1,2 +1,2 @@
--- One selftest at a time in a database; the lock goes with the session.
-select pg_try_advisory_lock(6748001, 6)
+-- One selftest at a time in a database; the lock goes with the transaction.
+select gov_handoff.gov_selftest_claim()
