@@ -271,15 +271,16 @@ fn is_broken(e: &tokio_postgres::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(e);
     while let Some(c) = cause {
         if let Some(io) = c.downcast_ref::<std::io::Error>() {
-            return io_kind(io) == Kind::Connection;
+            // What arrives and cannot be read, by TLS for one, makes the session useless; what we cannot send does not.
+            return io.kind() == std::io::ErrorKind::InvalidData || io_kind(io) == Kind::Connection;
         }
         cause = c.source();
     }
     e.is_closed()
 }
 
-/// What an I/O error is about: the system's word on a socket, or what TLS says of it, is about the connection; the rest is about
-/// a file, or about what we tried to send.
+/// What an I/O error is about: the system's word on a socket is about the connection; the rest is about a file, or about what we
+/// tried to send.
 fn io_kind(e: &std::io::Error) -> Kind {
     use std::io::ErrorKind as Io;
     match e.kind() {
@@ -295,7 +296,6 @@ fn io_kind(e: &std::io::Error) -> Kind {
         | Io::NetworkDown
         | Io::AddrNotAvailable => Kind::Connection,
         Io::NotFound | Io::PermissionDenied | Io::AddrInUse => Kind::Config,
-        _ if e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => Kind::Connection,
         _ => Kind::Internal,
     }
 }
@@ -427,8 +427,6 @@ mod tests {
         ] {
             assert_eq!(Error::from(std::io::Error::new(kind, "said")).kind, ours, "{kind:?}");
         }
-        let tls = std::io::Error::new(Io::InvalidData, rustls::Error::DecryptError);
-        assert_eq!(Error::from(tls).kind, Kind::Connection);
     }
 
     #[test]

@@ -88,6 +88,26 @@ async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass(
 /// For rows of a megabyte each.
 const WIDE: u64 = 64;
 
+/// Rows far beyond any address. The server sends a row whole, so one of them is held; their number does not matter.
+#[tokio::test]
+async fn rows_of_thirty_megabytes_take_the_memory_of_a_few_and_not_of_all() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
+        registry.until_mode(mode).await;
+        let before = daemon.peak_mib();
+        registry
+            .sql("insert into birth_registry (entity_code, collection_name) select repeat('x', 30000000) || g, 'c' from generate_series(1, 24) g")
+            .await;
+        let letters = "select count(*) from iu_route_dead_letter";
+        until("all are set aside", async || registry.number(letters).await == 24).await;
+        println!("{mode}: {before} MiB resident before, {} MiB with rows of 30 MB", daemon.peak_mib());
+        assert!(daemon.peak_mib() < MEMORY, "{mode}: {} MiB resident", daemon.peak_mib());
+        drop(daemon);
+        registry.drop_slots().await;
+    }
+}
+
 #[tokio::test]
 async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number() {
     const BIRTHS: i64 = 2_000;

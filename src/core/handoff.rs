@@ -5,7 +5,7 @@ use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition, TrustB
 use crate::core::group::GroupKey;
 use crate::core::identity::Identity;
 use crate::core::payload::{Violation, violation};
-use crate::core::row::{NO_TEXT, Row};
+use crate::core::row::{LARGEST_ROW, NO_TEXT, Row};
 use crate::core::rule::{Columns, DefinitionError, KIND_PREFIX, Rule, RuleFace, Template, Test};
 use crate::core::time::{PgInstant, Zone, parse_timestamp, parse_timestamptz};
 use crate::core::watermark::{Key, Watermark};
@@ -15,10 +15,6 @@ use uuid::Uuid;
 
 /// Stands in for a producer or actor that the row does not name; the outbox asks for one.
 const UNKNOWN: &str = "unknown";
-
-/// More than this is no address. The database would refuse most of it anyway, for no index holds it, and take so long over
-/// it that the connection might be taken for dead, each time anew.
-const LARGEST_ROW: usize = 1 << 20;
 
 /// How a handoff is to be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,10 +264,8 @@ impl Source {
             return refuse(code::UNREADABLE, detail);
         }
         if row.size() > LARGEST_ROW {
-            let detail = format!(
-                "its address columns hold {} bytes, at most {LARGEST_ROW} are an address",
-                row.size()
-            );
+            let detail =
+                format!("its address columns hold more than {LARGEST_ROW} bytes, and no address does");
             return refuse(code::OVERSIZED, detail);
         }
         match row.values().find_map(violation) {

@@ -49,13 +49,21 @@ impl Row {
     }
 }
 
+/// A row with more bytes than this is not an address. The database would refuse most of it anyway, for no index holds it, and
+/// take so long over it that the connection might be taken for dead, each time anew.
+pub const LARGEST_ROW: usize = 1 << 20;
+
 /// Stands for a byte that is no UTF-8, followed by the byte in hex.
 pub const NO_TEXT: char = '\u{FFFD}';
 
 /// Text that need not be UTF-8: a SQL_ASCII database hands out whatever bytes it was given. Each stray byte is spelt out, so
 /// that two values that differ stay different.
+///
+/// Of a value that alone makes its row too large only so much is taken as tells that it is. The server sends such a row whole,
+/// and one copy of it in memory is enough. No key is that long, because no index takes it, and no test of a rule.
 #[must_use]
 pub fn text_of(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(LARGEST_ROW + 1)];
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         out.push_str(chunk.valid());
@@ -89,6 +97,15 @@ mod tests {
         assert_eq!(text_of("tiếng".as_bytes()), "tiếng");
         assert_eq!(text_of(b"a\xffb\xc3"), "a\u{FFFD}ffb\u{FFFD}c3");
         assert_ne!(text_of(b"\xff"), text_of(b"\xfe"));
+    }
+
+    #[test]
+    fn of_a_value_that_is_too_large_only_so_much_is_taken_as_tells_that_it_is() {
+        let fits = "x".repeat(LARGEST_ROW);
+        assert_eq!(text_of(fits.as_bytes()), fits);
+        let huge = text_of("ế".repeat(LARGEST_ROW).as_bytes());
+        assert!(huge.len() > LARGEST_ROW && huge.len() < LARGEST_ROW + 16, "{}", huge.len());
+        assert!(Row::new(vec![Some(huge)]).size() > LARGEST_ROW);
     }
 
     #[test]
