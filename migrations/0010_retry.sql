@@ -169,6 +169,11 @@ begin
         on conflict do nothing;
         v_new := found;
     end if;
+    if not v_new then
+        -- Another row may have taken the key, and be refused as well: the letter stands for it from now on.
+        update public.iu_route_dead_letter set last_failed_at = clock_timestamp()
+         where worker_name = v_worker and event_domain = 'governance' and idempotency_key = p_letter;
+    end if;
     if v_new then
         update public.gov_worker_cursor set dead_lettered = dead_lettered + 1, updated_at = clock_timestamp()
          where worker_name = v_worker and source_name = p_source;

@@ -255,6 +255,31 @@ async fn a_row_that_took_a_key_is_found_though_the_signals_of_the_other_were_ret
     assert_eq!(texts(&db.client, &left).await, ["laws:reborn"]);
 }
 
+/// Item 8: a letter stands for its row, and not for another that took the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_took_the_key_of_a_dead_letter_is_found() {
+    let db = proven(2).await;
+    add_texts(&db).await;
+    let letters = "select count(*) from iu_route_dead_letter where route_code = 'texts'";
+    // A row that is refused as well is accounted for by the same letter, and not looked for again and again.
+    for (code, signals) in [("repeat('x', 1100000)", 0), ("'reborn'", 1), ("repeat('y', 1100000)", 1)] {
+        let reborn =
+            format!("begin; delete from texts; insert into texts (id, code) values ('k', {code}); commit");
+        sql(&db.client, &reborn).await;
+        once(&db.url).await;
+        let found = format!(
+            "select count(*) from event_outbox where {SIGNALS} and safe_payload ->> 'source' = 'texts'"
+        );
+        assert_eq!(
+            (number(&db.client, letters).await, number(&db.client, &found).await),
+            (1, signals),
+            "{code}"
+        );
+    }
+    let (_, found) = audited(&db, &CHECK, "texts").await;
+    assert_eq!(found["missing"].as_u64(), Some(0), "{found}");
+}
+
 /// Item 9: keys that imitate other keys and what we put behind them. Each is named by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_hostile_key_is_missed_by_its_own_name() {

@@ -273,7 +273,8 @@ impl Delivery<'_> {
         let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
         for (row, ids) in rows.iter().zip(of_row) {
             for (id, number) in ids.iter().filter(|(id, _)| unrecorded.contains(id)) {
-                let expected = Expected::numbered(&row.source, &row.key, *id, *number);
+                let at = row.watermark.as_ref().and_then(|w| w.at);
+                let expected = Expected::numbered(&row.source, &row.key, *id, *number).of(at);
                 by_source.entry(row.source.name()).or_default().push(expected);
             }
         }

@@ -21,6 +21,8 @@ pub struct Expected {
     number: Option<i64>,
     staged: Uuid,
     letter: String,
+    /// When its row came to be, if it says so: a letter that is older is about another row.
+    occurred: Option<PgInstant>,
 }
 
 impl Expected {
@@ -40,7 +42,14 @@ impl Expected {
             staged: source.identity.signal(key, RETRY_KIND),
             letter: letter_key(source.name(), key),
             key: key.to_owned(),
+            occurred: None,
         }
+    }
+
+    /// The same of a row that came to be then.
+    #[must_use]
+    pub fn of(self, occurred: Option<PgInstant>) -> Self {
+        Self { occurred, ..self }
     }
 }
 
@@ -51,7 +60,8 @@ impl Store {
         let letters: Vec<_> = expected.iter().map(|e| e.letter.as_str()).collect();
         let numbers: Vec<_> = expected.iter().map(|e| e.number).collect();
         let staged: Vec<_> = expected.iter().map(|e| e.staged).collect();
-        let params: [&(dyn ToSql + Sync); 5] = [&source, &ids, &letters, &numbers, &staged];
+        let occurred: Vec<_> = expected.iter().map(|e| e.occurred.map(Instant)).collect();
+        let params: [&(dyn ToSql + Sync); 6] = [&source, &ids, &letters, &numbers, &staged, &occurred];
         let rows = self.rows(include_str!("sql/unaccounted.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }

@@ -190,3 +190,60 @@ pub async fn unrelated(client: &Client) -> Result<Vec<(String, f64, f64)>, Error
           from written w left join recorded r using (source, key)";
     Ok(client.query(sql, &[]).await?.iter().map(|r| (r.get(0), r.get(1), r.get(2))).collect())
 }
+
+#[tokio::test]
+async fn the_books_see_what_is_missing_twice_made_up_and_recorded_under_another_definition() {
+    let settings = vec![("track_commit_timestamp".to_owned(), "on".to_owned())];
+    let options = gov_handoff::embedded::ClusterOptions { settings, ..crate::support::options() };
+    let cluster = crate::support::private_cluster(options).await;
+    let url = cluster.url("postgres");
+    super::program(&url, &["migrate"]).await;
+    let client = crate::support::connect(&url).await;
+    open(&client).await.expect("books");
+    let define = |n: i32, born: bool, excluded: &str| {
+        format!(
+            "insert into verify.definition values ('hostile_notes', {n}, clock_timestamp(), clock_timestamp(), '-infinity', true, {born}, \
+             '{{a}}', '{{}}', '{{{excluded}}}')"
+        )
+    };
+    let write = |id: i32, class: &str| {
+        format!("insert into hostile_notes (id, code, class) values ({id}, 'n{id}', '{class}')")
+    };
+    let record = |id: i32, kind: &str| {
+        format!(
+            "insert into event_outbox (event_domain, event_type, event_stream, event_subject_table, event_subject_ref, canonical_address, \
+                                       actor_ref, source_system, safe_payload)
+             values ('governance', 'governance.handoff.{kind}', 'birth', 'hostile_notes', gen_random_uuid(), 'x', 'x', 'x', \
+                     '{{\"source\": \"hostile_notes\", \"source_key\": \"{id}\", \"object_ref\": \"note:n{id}\"}}')"
+        )
+    };
+    let told = async |kind: &str| {
+        let lines = match kind {
+            "missing" => missing(&client, "hostile_notes").await,
+            _ => superfluous(&client).await,
+        };
+        lines.expect("the books").join("\n")
+    };
+    let play = async |sql: String| client.batch_execute(&sql).await.expect("sql");
+    play(define(0, true, "x")).await;
+    for (id, class) in [(1, "a"), (2, "b"), (3, "x")] {
+        play(write(id, class)).await;
+    }
+    assert_eq!(told("missing").await.lines().count(), 2, "what is excluded is not missing");
+    play(record(1, "object_born")).await;
+    play(record(2, "object_born")).await;
+    assert!(told("missing").await.contains("n1, class a"), "handed off in part");
+    // Complete as another definition says, which came later and did not map it.
+    play(define(1, false, "")).await;
+    play(record(1, "object_registered")).await;
+    assert_eq!((told("missing").await, told("superfluous").await), (String::new(), String::new()));
+    play(write(4, "b")).await;
+    play(record(4, "object_born")).await;
+    assert!(told("superfluous").await.contains("no definition asked for it"), "under the definition before");
+    play("delete from verify.recorded where key = '4'; delete from event_outbox where safe_payload ->> 'source_key' = '4'".to_owned()).await;
+    play(record(9, "object_born")).await;
+    assert!(told("superfluous").await.contains("has no committed row"));
+    play(record(2, "object_born").replace("gen_random_uuid()", "'00000000-0000-0000-0000-000000000002'"))
+        .await;
+    assert!(told("superfluous").await.contains("was recorded twice"));
+}

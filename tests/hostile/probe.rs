@@ -18,13 +18,14 @@ const STOPPED: Duration = Duration::from_secs(6);
 /// The probe's birth that waits, since when, and everybody of ours whom it waits for, however indirectly.
 const CHAIN: &str = "
     with recursive chain (pid) as (
-        select pid from pg_stat_activity where application_name = 'hostile probe' and state = 'active'
+        select pid from pg_stat_activity where application_name = 'hostile probe' and state = 'active' and datname = current_database()
         union
         select unnest(pg_blocking_pids(c.pid)) from chain c)
     select p.query_start::text,
            (select string_agg(format('%s, %s for %s: %s', a.application_name, a.state, clock_timestamp() - a.xact_start, left(a.query, 200)), ' | ')
               from chain join pg_stat_activity a using (pid) where a.application_name like 'gov-handoff%')
-      from pg_stat_activity p where p.application_name = 'hostile probe' and p.state = 'active' and p.wait_event_type = 'Lock'";
+      from pg_stat_activity p where p.application_name = 'hostile probe' and p.state = 'active' and p.wait_event_type = 'Lock'
+       and p.datname = current_database()";
 
 /// A birth that ours stood in the way of.
 pub struct Blocked {
@@ -164,5 +165,35 @@ async fn sample(url: String, stop: Arc<AtomicBool>, measured: Arc<Mutex<Measured
             });
         }
         tokio::time::sleep(EVERY / 2).await;
+    }
+}
+
+#[tokio::test]
+async fn the_probe_tells_ours_from_others_and_adds_up_what_ours_block() {
+    let database = crate::support::fresh_database(None).await;
+    super::program(&database.url, &["migrate"]).await;
+    for (name, blamed) in [("gov-handoff reader", true), ("somebody else", false)] {
+        // A migration waits for the reader, and every birth for the migration.
+        let reader = open(&database.url, name).await.expect("a session");
+        let migration = open(&database.url, "a migration").await.expect("a session");
+        let read = "begin; lock table birth_registry in access share mode";
+        reader.batch_execute(read).await.expect("a lock");
+        let migrating = tokio::spawn(async move {
+            let migrate = "begin; lock table birth_registry in access exclusive mode; rollback";
+            migration.batch_execute(migrate).await
+        });
+        let waits = "select exists (select from pg_stat_activity where application_name = 'a migration' and wait_event_type = 'Lock' \
+                     and datname = current_database())";
+        crate::support::until(&database.client, waits).await;
+        let probe = Probe::start(&database.url);
+        tokio::time::sleep(LONGEST + EVERY * 6).await;
+        reader.batch_execute("rollback").await.expect("released");
+        migrating.await.expect("no panic").expect("migrated");
+        tokio::time::sleep(EVERY * 3).await;
+        let measured = probe.end().await;
+        assert!(measured.births > 0, "{name}");
+        assert_eq!(measured.blame(&[]).len(), usize::from(blamed), "{name}");
+        let always = (SystemTime::UNIX_EPOCH, SystemTime::now());
+        assert!(measured.blame(&[always]).is_empty(), "{name}: a stopped daemon is given longer");
     }
 }

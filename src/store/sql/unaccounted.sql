@@ -1,15 +1,17 @@
 -- Signals that are nowhere: not emitted, not captured, not staged for a retry, not dead-lettered, not removed by retention.
 -- A letter that was replayed stands for nothing any more: what it stood for is in the outbox, or missing. Nor does a capture
--- that was drained: it only remembers that its groups were marked.
+-- that was drained: it only remembers that its groups were marked. A row that came to be after a letter under its key was last
+-- written took the key of another; one that says it is yet to come says nothing about that.
 select u.id
-  from unnest($2::uuid[], $3::text[], $4::bigint[], $5::uuid[]) as u (id, letter, number, staged)
+  from unnest($2::uuid[], $3::text[], $4::bigint[], $5::uuid[], $6::timestamptz[]) as u (id, letter, number, staged, occurred)
  where not exists (select from public.event_outbox o where o.id = u.id)
    and not exists (select from public.event_pending p where p.id = u.id and p.processed_at is null)
    and not exists (select from public.event_pending p
                     where p.id = u.staged and p.event_type_hint = 'governance.handoff.retry' and p.processed_at is null)
    and not exists (select from public.iu_route_dead_letter d
                     where d.event_domain = 'governance' and d.idempotency_key = u.letter
-                      and d.resolution is distinct from 'replayed')
+                      and d.resolution is distinct from 'replayed'
+                      and not coalesce(u.occurred > d.last_failed_at and u.occurred <= clock_timestamp(), false))
    and not exists (select from public.gov_retired_signal r where r.id = u.id)
    and not exists (select from public.gov_retired_range r
                     where r.source_name = $1 and u.number between r.lo and r.hi)

@@ -65,7 +65,8 @@ impl Checker<'_> {
                 fresh.extend(own.iter().map(|(id, _)| *id));
                 young.insert(key);
             }
-            let of = |(id, number)| Expected::numbered(self.source, key, id, number);
+            let at = mapped.watermark.as_ref().and_then(|w| w.at);
+            let of = |(id, number)| Expected::numbered(self.source, key, id, number).of(at);
             expected.extend(own.into_iter().map(of));
         }
         let replaced: HashSet<&str> = mapped.iter().filter(|m| m.replaced).map(MappedRow::key).collect();
