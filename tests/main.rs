@@ -111,7 +111,8 @@ mod dlq;
 // Trust: unknown producers are captured, visible and without effect until an operator trusts them.
 mod trust;
 
-// `exclude` has one meaning: stream, poll and certifying pass agree, whatever the type of the column.
+// `exclude` has one meaning: for 44 column types, every operator and values around those that are there, the server's filter, in
+// statements and in publications, leaves out what the rules exclude and nothing else; and both paths bring the same text.
 mod one_evaluator;
 
 // Hostile input: every row is handed off or set aside with a reason, through either path.

@@ -35,7 +35,7 @@ impl Store {
     }
 
     /// A definition that need not be registered, as a registered one would be loaded.
-    async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
+    pub async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
         let mut source = Source::compile(definition.clone())?;
         let sql = quote::fill(
             include_str!("sql/source_shape.sql"),
