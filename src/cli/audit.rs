@@ -3,8 +3,9 @@
 use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::audit::Verdict;
+use crate::store::cursor::Registered;
 use crate::store::lease::Kept;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
@@ -42,7 +43,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff audit").await?;
     store.refuse_standby().await?;
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
-    let sources = selected(&store, config, command.source.as_deref()).await?;
+    let (sources, mut failed) = selected(&store, config, command.source.as_deref()).await?;
     // All are read before the lease is taken: a wrong one keeps nobody from auditing.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
@@ -50,8 +51,16 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let kept = Kept::keep(&config.target, &lease, audit::TTL);
     let mut results = Vec::new();
     for (source, since) in sources.into_iter().zip(bounds) {
+        // What cannot be audited ends the command with its error, after the others were.
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
-        let bar = bar(&store, &source).await?;
+        let bar = match bar(&store, &source).await.map_err(Error::of_source) {
+            Ok(bar) => bar,
+            Err(e) if e.of_source => {
+                failed.get_or_insert(e.context(format!("audit of {}", source.name())));
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
         let name = source.name().to_owned();
         let audit = Audit {
             store: &store,
@@ -61,29 +70,46 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
             source,
             scope: &scope,
         };
-        let progress =
-            audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")))?;
+        let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")));
         bar.finish_and_clear();
-        results.push((name, progress));
+        match audited {
+            Ok(progress) => results.push((name, progress)),
+            Err(e) if e.of_source => {
+                failed.get_or_insert(e);
+            }
+            Err(e) => return Err(e),
+        }
     }
     // The next audit forgets the names of this one, so they are told before it may begin.
     let told = if command.json {
-        print_json(&store, &results, command.full).await
+        print_json(&store, &results, command.full, failed.is_none()).await
     } else {
         print(&store, &results, &command).await
     };
     drop(kept);
     store.resign_lease(&lease).await?;
     told?;
+    if let Some(e) = failed {
+        return Err(e);
+    }
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
 }
 
-async fn selected(store: &Store, config: &Config, name: Option<&str>) -> Result<Vec<Arc<Source>>> {
-    let sources = store.sources(&config.worker).await?;
+/// The sources to audit, and why one that should be cannot.
+async fn selected(
+    store: &Store,
+    config: &Config,
+    name: Option<&str>,
+) -> Result<(Vec<Arc<Source>>, Option<Error>)> {
+    let Registered { sources, broken } = store.registered(&config.worker).await?;
+    let mut broken = broken.into_iter();
     match name {
-        Some(name) => Ok(vec![known::source(&sources, name)?]),
-        None => Ok(sources),
+        Some(name) => match broken.find(|(broken, _)| broken == name) {
+            Some((_, e)) => Err(e),
+            None => Ok((vec![known::source(&sources, name)?], None)),
+        },
+        None => Ok((sources, broken.next().map(|(_, e)| e))),
     }
 }
 
@@ -109,8 +135,8 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 }
 
 /// Written as it is read: with a million keys missing, a million are named.
-async fn print_json(store: &Store, results: &[(String, Progress)], full: bool) -> Result<()> {
-    let clean = results.iter().all(|(_, p)| p.clean());
+async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, complete: bool) -> Result<()> {
+    let clean = complete && results.iter().all(|(_, p)| p.clean());
     output::part(format_args!("{{\"clean\":{clean},\"sources\":["));
     for (i, (name, p)) in results.iter().enumerate() {
         let (comma, source) = (if i > 0 { "," } else { "" }, serde_json::to_string(name)?);
