@@ -59,8 +59,9 @@ create table public.gov_source_version (
     worker_name  text        not null,
     source_name  text        not null,
     version      uuid        not null unique,
-    -- Since when rows are mapped as they are now. Signals that are older may name the same row otherwise.
-    mapped_since timestamptz not null default clock_timestamp(),
+    -- By kind of signal: how it names its row, and since when. Older signals may name the same row otherwise. Kept when the
+    -- source is removed, because its signals are.
+    named        jsonb       not null default '{}',
     primary key (worker_name, source_name)
 );
 

@@ -206,21 +206,35 @@ begin
 end
 $$;
 
--- What of a definition decides what a row comes to. The rest is about how and whom.
+-- By kind, what decides how a signal of it names its row: the template, and of several rules of one kind which of them speaks.
+-- Where a template says nothing the row is named by its table.
 create function gov_handoff.gov_source_mapping(p_definition jsonb)
 returns jsonb language sql immutable
-return p_definition - 'trust' - 'batch_size' - 'coalesce_window_ms';
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(jsonb_object_agg(k.kind, jsonb_build_array(coalesce(p_definition ->> 'table', p_definition ->> 'name'), k.rules)), '{}')
+      from (select r.rule ->> 'kind' as kind,
+                   case when count(*) = 1 then jsonb_agg(r.rule -> 'object_ref')
+                        else jsonb_agg(jsonb_build_array(r.rule -> 'object_ref', r.rule -> 'when') order by r.n) end as rules
+              from jsonb_array_elements(p_definition -> 'rule') with ordinality as r (rule, n)
+             group by 1) k
+$$;
 
--- Another definition is in force from this commit on.
-create function gov_handoff.gov_source_renew(p_worker text, p_source text, p_remapped boolean)
+-- Another definition is in force from this commit on. What it says of a kind as before is as old as before: otherwise a row that
+-- took the key of another could not be told from it once the source is redefined, or removed and registered again.
+create function gov_handoff.gov_source_renew(p_worker text, p_source text, p_definition jsonb)
 returns void language sql
 set search_path = pg_catalog, pg_temp
 as $$
-    insert into public.gov_source_version as v (worker_name, source_name, version)
-    values (p_worker, p_source, gen_random_uuid())
-    on conflict (worker_name, source_name) do update
-        set version = excluded.version,
-            mapped_since = case when p_remapped then excluded.mapped_since else v.mapped_since end
+    insert into public.gov_source_version as v (worker_name, source_name, version, named)
+    select p_worker, p_source, gen_random_uuid(),
+           coalesce(o.named, '{}') || coalesce((
+               select jsonb_object_agg(m.key, jsonb_build_object('by', m.value, 'since', clock_timestamp()))
+                 from jsonb_each(gov_handoff.gov_source_mapping(p_definition)) m
+                where o.named -> m.key -> 'by' is distinct from m.value), '{}')
+      from (select 1) one
+      left join public.gov_source_version o on o.worker_name = p_worker and o.source_name = p_source
+    on conflict (worker_name, source_name) do update set version = excluded.version, named = excluded.named
 $$;
 
 -- Registers or redefines a source. No batch is under way meanwhile (`batches`), so none that was mapped by the old definition
@@ -257,8 +271,7 @@ begin
         insert into public.gov_worker_cursor (worker_name, source_name, metadata, phase)
         values (p_worker, p_source, p_definition, 'seeding');
     end if;
-    perform gov_handoff.gov_source_renew(p_worker, p_source,
-        gov_handoff.gov_source_mapping(v_old) is distinct from gov_handoff.gov_source_mapping(p_definition));
+    perform gov_handoff.gov_source_renew(p_worker, p_source, p_definition);
     if p_lo is not null and v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
         perform gov_handoff.gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
     end if;
@@ -283,7 +296,7 @@ declare
 begin
     lock table gov_handoff.batches in access exclusive mode;
     lock table gov_handoff.definitions in access exclusive mode;
-    delete from public.gov_source_version where worker_name = p_worker and source_name = p_source;
+    update public.gov_source_version set version = gen_random_uuid() where worker_name = p_worker and source_name = p_source;
     -- In the order in which a certifying pass writes them.
     delete from public.gov_worker_frontier where worker_name = p_worker and source_name = p_source;
     delete from public.gov_worker_gap where worker_name = p_worker and source_name = p_source;
@@ -294,6 +307,9 @@ begin
     end if;
     -- Whatever was recorded keeps the name for its table. Another worker may read the source as well.
     update public.gov_source_table set used = true where source_name = p_source and v_used and not used;
+    delete from public.gov_source_version
+     where worker_name = p_worker and source_name = p_source
+       and not exists (select from public.gov_source_table b where b.source_name = p_source and b.used);
     delete from public.gov_source_table b
      where b.source_name = p_source and not b.used
        and not exists (select from public.gov_worker_cursor c where c.source_name = p_source);

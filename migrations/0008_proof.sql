@@ -7,7 +7,8 @@ create table public.gov_retired_range (
     source_name text   not null,
     lo          bigint not null,
     hi          bigint not null,
-    retired_at  timestamptz not null default now(),
+    -- When the last of them was recorded. A row that is younger, and has a key of these, is another row.
+    recorded_at timestamptz not null default now(),
     primary key (source_name, lo),
     check (lo <= hi)
 );
@@ -16,7 +17,7 @@ create table public.gov_retired_signal (
     source_name text,
     -- The key, where it is an integer.
     number      bigint,
-    retired_at  timestamptz not null default now()
+    recorded_at timestamptz not null default now()
 );
 create index gov_retired_signal_number on public.gov_retired_signal (source_name) where number is not null;
 
@@ -181,30 +182,35 @@ declare
     v_id uuid[];
     v_source text[];
     v_number bigint[];
+    v_recorded timestamptz[];
 begin
     lock table gov_handoff.batches in access exclusive mode;
     with gone as (
         delete from public.event_outbox e
-         using (select o.id from public.event_outbox o
+         using (select o.id, (c.last_run_summary #>> '{certificate,taken_at}')::timestamptz as certified from public.event_outbox o
                   join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = o.safe_payload ->> 'source'
                  where o.event_domain = 'governance' and o.event_subject_ref is not null and o.created_at < p_before
                    and o.created_at < (c.last_run_summary #>> '{certificate,taken_at}')::timestamptz
                  order by o.id limit p_limit) x
          where e.id = x.id
-        returning e.id, e.event_type as kind, e.safe_payload ->> 'source' as source, e.safe_payload ->> 'source_key' as key
+        returning e.id, e.event_type as kind, e.safe_payload ->> 'source' as source, e.safe_payload ->> 'source_key' as key,
+                  greatest(e.created_at, e.occurred_at) as recorded, x.certified
     )
     select count(*), array_agg(g.id), array_agg(g.source),
            -- A key that is no number was not written by us; its signal stands for itself. So does one under another identity
-           -- than its key has: that of a row which took another's key.
+           -- than its key has: that of a row which took another's key. And one whose row says that it is yet to come.
            array_agg(case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,19}$'
                                and g.key::numeric between -9223372036854775808 and 9223372036854775807
                                and g.id = gov_handoff.gov_handoff_identity(g.source, c.metadata #>> '{id,type}', g.key, g.kind)
-                          then g.key::bigint end)
-      into v_n, v_id, v_source, v_number
+                               and g.recorded <= g.certified
+                          then g.key::bigint end),
+           array_agg(g.recorded)
+      into v_n, v_id, v_source, v_number, v_recorded
       from gone g left join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
 
     with retired as materialized (
-        select r.id, r.source, r.number from unnest(v_id, v_source, v_number) as r (id, source, number)
+        select r.id, r.source, r.number, r.recorded
+          from unnest(v_id, v_source, v_number, v_recorded) as r (id, source, number, recorded)
     ), keys as (
         -- The identities of an integer key are a stretch of their own (gov_handoff_identity: only the last 42 bits tell them
         -- apart), so the primary keys answer whether anything of a key is left.
@@ -226,19 +232,23 @@ begin
                             where d.event_domain = 'governance' and d.resolution is distinct from 'replayed'
                               and d.idempotency_key = replace(replace(x.source, '%', '%25'), ':', '%3A') || ':' || x.number)
     ), single as (
-        insert into public.gov_retired_signal (id, source_name, number)
-        select r.id, r.source, r.number
+        insert into public.gov_retired_signal (id, source_name, number, recorded_at)
+        select r.id, r.source, r.number, r.recorded
           from retired r left join whole w on w.source = r.source and w.number = r.number
          where w.number is null
         on conflict do nothing
     )
     -- Islands of consecutive keys. Ranges that touch are left as they are.
-    insert into public.gov_retired_range as r (source_name, lo, hi)
-    select i.source, min(i.number), max(i.number)
-      from (select w.source, w.number, w.number - row_number() over (partition by w.source order by w.number) as island
-              from whole w) i
+    insert into public.gov_retired_range as r (source_name, lo, hi, recorded_at)
+    select i.source, min(i.number), max(i.number), max(i.recorded)
+      from (select w.source, w.number, w.recorded,
+                   w.number - row_number() over (partition by w.source order by w.number) as island
+              from (select w.source, w.number, max(r.recorded) as recorded
+                      from whole w join retired r on r.source = w.source and r.number = w.number
+                     group by 1, 2) w) i
      group by i.source, i.island
-    on conflict (source_name, lo) do update set hi = greatest(r.hi, excluded.hi);
+    on conflict (source_name, lo) do update
+        set hi = greatest(r.hi, excluded.hi), recorded_at = greatest(r.recorded_at, excluded.recorded_at);
     return v_n;
 end
 $$;

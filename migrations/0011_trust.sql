@@ -102,7 +102,7 @@ begin
         update public.gov_worker_cursor
            set metadata = jsonb_set(v_definition, '{trust,producers}', v_known), updated_at = clock_timestamp()
          where worker_name = p_worker and source_name = p_source;
-        perform gov_handoff.gov_source_renew(p_worker, p_source, false);
+        perform gov_handoff.gov_source_renew(p_worker, p_source, null);
         perform gov_handoff.gov_audit_write(v_actor, p_source,
             case when p_trusted then 'trust_granted:' else 'trust_revoked:' end || left(p_producer, 100));
     end if;

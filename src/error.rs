@@ -202,7 +202,7 @@ impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
 impl From<tokio_postgres::Error> for Error {
     fn from(e: tokio_postgres::Error) -> Self {
         let Some(db) = e.as_db_error() else {
-            let kind = if e.is_closed() || is_io(&e) { Kind::Connection } else { Kind::Internal };
+            let kind = if is_broken(&e) { Kind::Connection } else { Kind::Internal };
             return Self {
                 kind,
                 context: chain(&e),
@@ -265,16 +265,39 @@ pub fn classify(state: &SqlState) -> Kind {
     }
 }
 
-fn is_io(e: &tokio_postgres::Error) -> bool {
+/// Whether a session broke. The driver also wraps in I/O errors what it could not encode, such as a value that is too large, or
+/// could not parse: the connection is as good as before, and trying again would end the same.
+fn is_broken(e: &tokio_postgres::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(e);
     while let Some(c) = cause {
-        if c.is::<std::io::Error>() {
-            return true;
+        if let Some(io) = c.downcast_ref::<std::io::Error>() {
+            return io_kind(io) == Kind::Connection;
         }
         cause = c.source();
     }
-    // A connection that could not be made has no typed cause when every host was tried.
-    e.to_string().contains("connect")
+    e.is_closed()
+}
+
+/// What an I/O error is about: the system's word on a socket, or what TLS says of it, is about the connection; the rest is about
+/// a file, or about what we tried to send.
+fn io_kind(e: &std::io::Error) -> Kind {
+    use std::io::ErrorKind as Io;
+    match e.kind() {
+        Io::ConnectionRefused
+        | Io::ConnectionReset
+        | Io::ConnectionAborted
+        | Io::NotConnected
+        | Io::BrokenPipe
+        | Io::TimedOut
+        | Io::UnexpectedEof
+        | Io::HostUnreachable
+        | Io::NetworkUnreachable
+        | Io::NetworkDown
+        | Io::AddrNotAvailable => Kind::Connection,
+        Io::NotFound | Io::PermissionDenied | Io::AddrInUse => Kind::Config,
+        _ if e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => Kind::Connection,
+        _ => Kind::Internal,
+    }
 }
 
 /// The causes of an error in one line.
@@ -320,7 +343,7 @@ impl From<serde_json::Error> for Error {
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         Self {
-            kind: Kind::Connection,
+            kind: io_kind(&e),
             context: e.to_string(),
             source: Some(Box::new(e)),
             code: None,
@@ -387,6 +410,25 @@ mod tests {
             assert!(!read(code), "{code}");
         }
         assert!(!Error::new(Kind::Connection, "no answer").of_source().of_source);
+    }
+
+    #[test]
+    fn an_io_error_is_about_the_connection_only_if_it_is() {
+        use std::io::ErrorKind as Io;
+        for (kind, ours) in [
+            (Io::ConnectionReset, Kind::Connection),
+            (Io::BrokenPipe, Kind::Connection),
+            (Io::UnexpectedEof, Kind::Connection),
+            (Io::NotFound, Kind::Config),
+            (Io::PermissionDenied, Kind::Config),
+            // Such as a value that is too large to be sent.
+            (Io::InvalidInput, Kind::Internal),
+            (Io::InvalidData, Kind::Internal),
+        ] {
+            assert_eq!(Error::from(std::io::Error::new(kind, "said")).kind, ours, "{kind:?}");
+        }
+        let tls = std::io::Error::new(Io::InvalidData, rustls::Error::DecryptError);
+        assert_eq!(Error::from(tls).kind, Kind::Connection);
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn asked_by(name: &str, log: &str) -> Vec<String> {
     for line in log.lines() {
         // The lines of a statement follow its first one, indented.
         if !line.starts_with('\t') {
-            entries.push((line.starts_with(&format!("{name}|")), String::new()));
+            entries.push((line.starts_with(&format!("{name} ")), String::new()));
         }
         if let Some((_, entry)) = entries.last_mut() {
             entry.push_str(line.split(" -- ").next().unwrap_or(line).trim_start_matches("\t-- "));

@@ -279,3 +279,34 @@ async fn doctor_and_status_name_a_slot_that_is_not_in_use() {
     let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
     assert_eq!(shown["unused_slots"].as_array().map(Vec::len), Some(0), "{shown}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_create_where_it_matters_and_whose_triggers_run_inside_the_gates_is_said() {
+    let db = migrated().await;
+    let sound = Examined::of(&db.url, &[]).await;
+    sound.says(&[
+        ("schemas", "ok", "gov_handoff: only its owner"),
+        ("schemas", "ok", "public: only its owner"),
+        ("triggers", "ok", "none of others"),
+    ]);
+    let stranger = format!("stranger_{}", db.name);
+    sql(
+        &db.client,
+        &format!(
+            "create role {stranger}; grant create on schema gov_handoff to {stranger}; grant create on schema public to public;
+             create function public.look() returns trigger language plpgsql as $$ begin return new; end $$;
+             create function public.listen() returns trigger language plpgsql set search_path = pg_catalog as $$ begin return new; end $$;
+             alter function public.listen() owner to {stranger};
+             create trigger look before insert on event_outbox for each row execute function public.look();
+             create trigger listen before insert on event_pending for each row execute function public.listen()"
+        ),
+    )
+    .await;
+    let found = Examined::of(&db.url, &[]).await;
+    found.ends(1).says(&[
+        ("schemas", "fail", &format!("gov_handoff: {stranger} may create")),
+        ("schemas", "warn", "public: PUBLIC may create"),
+        ("triggers", "warn", "look on event_outbox calls public.look() of postgres, without a search_path"),
+        ("triggers", "warn", &format!("listen on event_pending calls public.listen() of {stranger}")),
+    ]);
+}

@@ -237,7 +237,7 @@ async fn a_storm_is_said_and_slows_us_down_and_loses_nothing() {
         sql(&holder, "begin; lock table gov_worker_cursor in share mode").await;
         sql(&db.client, BIRTHS).await;
         let held_up = "select exists (select from pg_locks join pg_stat_activity using (pid) \
-                        where not granted and relation = 'gov_worker_cursor'::regclass and application_name like 'gov-handoff writer%')";
+                        where not granted and relation = 'gov_worker_cursor'::regclass and application_name like 'gov-handoff %writer %')";
         until(&db.client, held_up).await;
         sql(&holder, "select pg_sleep(0.2); commit").await;
         all_handed_off(&db).await;

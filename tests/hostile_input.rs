@@ -148,7 +148,7 @@ schema"."{id}'; drop table birth_registry; --" ("i""d" int8 primary key, "na me 
 "#;
 const NAMES_SOURCE: &str = r#"
 [[source]]
-name = "na:me's \"quoted\"\n{id}"
+name = "name's \"quoted\" {id}"
 schema = "we\"ird\nschema"
 table = "{id}'; drop table birth_registry; --"
 id = { column = "i\"d", type = "int8" }
@@ -171,7 +171,7 @@ async fn names_that_are_quoted_broken_and_injected_are_names() {
              (0, '-Infinity'), (-1, 1e131071), (1, 1e-16383), (2, -0.0), (3, 123456789012345678901234567890.0987654321)"
         );
         registry.sql(&rows).await;
-        let source = "na:me''s \"quoted\"\n{id}";
+        let source = "name''s \"quoted\" {id}";
         settled(&registry, source, &format!("select \"i\"\"d\"::text from {table}")).await;
         assert_eq!(
             addresses(&registry, source).await,

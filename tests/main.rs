@@ -133,6 +133,9 @@ mod soak;
 // What an ordinary role, a changed definition, retention or a key that comes again could do to us, and no longer can.
 mod adversary;
 
+// The books corrupted by hand: certificate or audit says so.
+mod claims;
+
 // TLS: a server is verified where that is asked for, by name and by address, for queries and for the stream.
 mod tls;
 
@@ -141,3 +144,9 @@ mod takeover;
 
 // Each source is on its own: one that cannot be read is a finding and costs its neighbours nothing.
 mod neighbours;
+
+// A reader gives way: whoever waits for a source that we read waits about half a second.
+mod give_way;
+
+// A pooler that drops what our sessions ask for is noticed, and refused with what to do.
+mod pooler;

@@ -309,8 +309,18 @@ async fn pages_answer_while_there_is_a_server_and_say_so_when_there_is_none() {
     assert_eq!(page.status, 200, "{}", page.body);
     assert!(page.head.contains("content-type: text/plain; version=0.0.4"), "{}", page.head);
     assert_eq!(ask(&at, "HEAD", "/metrics").await.body, "");
-    assert!(until_status(&at, "/healthz", 200).await.contains("the lease is held by "));
-    assert!(until_status(&beside, "/healthz", 200).await.contains(&format!("-{}-", daemon.pid())));
+    for page in [&at, &beside] {
+        let said = until_status(page, "/healthz", 200).await;
+        let (holder, rest) = said
+            .strip_prefix("the lease is held by ")
+            .and_then(|said| said.split_once(", "))
+            .unwrap_or_else(|| panic!("{said}"));
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+        let number = holder.strip_prefix(&format!("{}-{}-", host.trim(), daemon.pid()));
+        let number = number.unwrap_or_else(|| panic!("{said}"));
+        assert!(number.len() == 32 && number.bytes().all(|b| b"0123456789abcdef".contains(&b)), "{said}");
+        assert!(rest.starts_with("term 1, renewed "), "{said}");
+    }
     assert_eq!(parse(&until_status(&beside, "/metrics", 200).await)["gov_handoff_mode{mode=poll}"], 1.0);
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
         for path in ["/metrics", "/healthz"] {

@@ -529,6 +529,47 @@ async fn a_slot_that_the_configuration_no_longer_names_is_found_and_given_up_for
     all_handed_off(&db.client).await;
 }
 
+/// A slot belongs to its database whatever the database is called; the name that we would give it is another one now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_the_configuration_no_longer_names_is_guarded_by_the_same_budget() {
+    let cluster = private_cluster(options()).await;
+    cluster.create_database("before", None).await.expect("a database");
+    done(&cluster.url("before"), &["migrate"]).await;
+    let mut daemon = Daemon::start(&cluster.url("before"), &["--mode", "auto"], &QUICK);
+    daemon.captures(&cluster.url("before"), "stream").await;
+    daemon.sigterm();
+    let elsewhere = connect(&cluster.url("postgres")).await;
+    until(&elsewhere, "select not exists (select from pg_stat_activity where datname = 'before')").await;
+    sql(&elsewhere, "alter database before rename to after").await;
+    let (url, slot) = (cluster.url("after"), "gov_handoff_before");
+    let client = connect(&url).await;
+    let doctor = cli(&url, &["doctor"]).await;
+    assert!(doctor.out.contains(&format!("{slot} retains")), "{}{}", doctor.out, doctor.err);
+    let status = cli(&url, &["status"]).await;
+    assert!(status.out.contains(&format!("{slot} not in use, retains")), "{}", status.out);
+
+    for _ in 0..16 {
+        sql(&client, "select pg_logical_emit_message(true, 'fill', repeat('x', 1000000))").await;
+    }
+    let settings = [&QUICK[..], &[("GOV_HANDOFF_WAL_BUDGET_MB", "16")]].concat();
+    // It says so first: a daemon that dies before it drops the slot has said why.
+    let dying = [&settings[..], &[("GOV_HANDOFF_FAILPOINT", "unused_before_drop:1")]].concat();
+    let mut daemon = Daemon::start(&url, &["--mode", "poll"], &dying);
+    assert_eq!(daemon.exit_code(), -1, "{}", daemon.log());
+    let key = format!("slot_budget_exceeded:{slot}");
+    found(&client, &key).await;
+    assert_eq!(number(&client, &slots(slot)).await, 1);
+    let daemon = Daemon::start(&url, &["--mode", "poll"], &settings);
+    until(&client, &format!("select ({}) = 0", slots(slot))).await;
+    for key in [&key, &format!("slot_unused:{slot}")] {
+        resolved(&client, key).await;
+    }
+    birth(&client).await;
+    all_handed_off(&client).await;
+    drop(daemon);
+    assert!(!cli(&url, &["doctor"]).await.out.contains(slot));
+}
+
 fn slots(name: &str) -> String {
     format!("select count(*) from pg_replication_slots where slot_name = '{name}'")
 }

@@ -82,6 +82,23 @@ async fn a_single_run_fails_for_one_source_after_the_others_were_handed_off() {
     assert_eq!(number(&db.client, FINDING).await, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_of_all_goes_on_past_a_source_that_it_may_not_read() {
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    let url = worker(&db).await;
+    db.sql(&format!("{BIRTH}; {CHANGE}")).await;
+    done(&url, &["run", "--mode", "poll", "--once"]).await;
+    db.sql("alter table birth_registry enable row level security").await;
+    db.sql("delete from event_outbox where event_subject_table = 'registry_changelog' and event_stream <> 'health'")
+        .await;
+    let audit = cli_with(&url, &["audit", "--full", "--json"], &[]).await;
+    assert_eq!(audit.code, 2, "{}{}", audit.out, audit.err);
+    assert!(audit.err.contains("audit of birth_registry"), "{}", audit.err);
+    assert!(audit.out.contains("\"clean\":false,"), "{}", audit.out);
+    assert_eq!(handed_off(&db, "registry_changelog").await, 1, "repaired though another could not be read");
+}
+
 /// A table of the test's own, with a source in TOML that reads it.
 const CODES: &str = "create table codes (id int primary key, kind uuid, amount int, label text)";
 

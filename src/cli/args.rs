@@ -11,7 +11,7 @@ use crate::cli::selftest::SelftestCommand;
 use crate::cli::sources::SourcesCommand;
 use crate::cli::trust::TrustCommand;
 use crate::cli::types::TypesCommand;
-use crate::config::Layer;
+use crate::config::{self, Layer};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -43,20 +43,15 @@ pub struct Settings {
     /// Configuration file in TOML [default: ./gov-handoff.toml, if there is one]
     #[arg(long, global = true, help_heading = SETTINGS, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the database is; else DATABASE_URL, else the usual PG* variables
-    #[arg(long, global = true, help_heading = SETTINGS, value_name = "URL", hide_default_value = true)]
+    #[arg(long, global = true, help = config::help("database_url"), help_heading = SETTINGS, value_name = "URL", hide_default_value = true)]
     pub database_url: Option<String>,
-    /// Where the replication role connects, if it is another role
-    #[arg(long, global = true, help_heading = SETTINGS, value_name = "URL")]
+    #[arg(long, global = true, help = config::help("replication_url"), help_heading = SETTINGS, value_name = "URL")]
     pub replication_url: Option<String>,
-    /// Replication slot [default: gov_handoff_<database>]
-    #[arg(long, global = true, help_heading = SETTINGS, value_name = "NAME")]
+    #[arg(long, global = true, help = config::help("slot"), help_heading = SETTINGS, value_name = "NAME")]
     pub slot: Option<String>,
-    /// Publication [default: gov_handoff]
-    #[arg(long, global = true, help_heading = SETTINGS, value_name = "NAME")]
+    #[arg(long, global = true, help = config::help("publication"), help_heading = SETTINGS, value_name = "NAME")]
     pub publication: Option<String>,
-    /// What to log: error, warn, info, debug, or a filter such as `gov_handoff::intake=debug`
-    #[arg(long, global = true, help_heading = SETTINGS, value_name = "FILTER")]
+    #[arg(long, global = true, help = config::help("log"), help_heading = SETTINGS, value_name = "FILTER")]
     pub log: Option<String>,
 }
 
@@ -105,14 +100,12 @@ pub enum Command {
     /// Run the daemon
     #[command(after_help = "Example: gov-handoff run --mode auto --listen 127.0.0.1:9187")]
     Run {
-        /// auto: stream where the slot can be had, else poll; stream: never poll for latency; poll: needs no replication role
-        #[arg(long, value_name = "auto|stream|poll")]
+        #[arg(long, help = config::help("mode"), value_name = "auto|stream|poll")]
         mode: Option<String>,
         /// Handle all that is there, then exit
         #[arg(long)]
         once: bool,
-        /// Serve GET /metrics and GET /healthz at this loopback address, such as 127.0.0.1:9187 [default: nowhere]
-        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+        #[arg(long, help = config::help("listen"), value_name = "ADDRESS:PORT", conflicts_with = "once")]
         listen: Option<String>,
     },
     /// Show the worker, its mode and why, each source's progress, what waits and what is wrong
@@ -209,6 +202,9 @@ pub enum Command {
         /// Print JSON instead of text
         #[arg(long)]
         json: bool,
+        /// Print every setting with its default and meaning, as a table in Markdown
+        #[arg(long, conflicts_with = "json")]
+        table: bool,
     },
     /// Watch it work: a private PostgreSQL, concurrent writers, a lost slot, a verdict
     #[command(after_help = "Example: gov-handoff demo --seconds 10")]

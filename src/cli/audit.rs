@@ -43,7 +43,8 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff audit").await?;
     store.refuse_standby().await?;
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
-    let (sources, mut failed) = selected(&store, config, command.source.as_deref()).await?;
+    reader = reader.only_tables().await?;
+    let (sources, mut unreadable) = selected(&store, config, command.source.as_deref()).await?;
     // All are read before the lease is taken: a wrong one keeps nobody from auditing.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
@@ -51,12 +52,11 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let kept = Kept::keep(&config.target, &lease, audit::TTL);
     let mut results = Vec::new();
     for (source, since) in sources.into_iter().zip(bounds) {
-        // What cannot be audited ends the command with its error, after the others were.
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
         let bar = match bar(&store, &source).await.map_err(Error::of_source) {
             Ok(bar) => bar,
             Err(e) if e.of_source => {
-                failed.get_or_insert(e.context(format!("audit of {}", source.name())));
+                unreadable.push(e.context(format!("audit of {}", source.name())));
                 continue;
             }
             Err(e) => return Err(e),
@@ -74,42 +74,42 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
         bar.finish_and_clear();
         match audited {
             Ok(progress) => results.push((name, progress)),
-            Err(e) if e.of_source => {
-                failed.get_or_insert(e);
-            }
+            // The others are audited all the same; this one could not be told.
+            Err(e) if e.of_source => unreadable.push(e),
             Err(e) => return Err(e),
         }
     }
     // The next audit forgets the names of this one, so they are told before it may begin.
     let told = if command.json {
-        print_json(&store, &results, command.full, failed.is_none()).await
+        print_json(&store, &results, command.full, unreadable.is_empty()).await
     } else {
         print(&store, &results, &command).await
     };
     drop(kept);
     store.resign_lease(&lease).await?;
     told?;
-    if let Some(e) = failed {
-        return Err(e);
+    if let Some(first) = unreadable.first() {
+        let all: Vec<_> = unreadable.iter().map(ToString::to_string).collect();
+        return Err(Error::new(first.kind, all.join("; ")));
     }
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
 }
 
-/// The sources to audit, and why one that should be cannot.
+/// The sources to audit, and of each that has no definition to audit it by, why.
 async fn selected(
     store: &Store,
     config: &Config,
     name: Option<&str>,
-) -> Result<(Vec<Arc<Source>>, Option<Error>)> {
+) -> Result<(Vec<Arc<Source>>, Vec<Error>)> {
     let Registered { sources, broken } = store.registered(&config.worker).await?;
     let mut broken = broken.into_iter();
     match name {
         Some(name) => match broken.find(|(broken, _)| broken == name) {
             Some((_, e)) => Err(e),
-            None => Ok((vec![known::source(&sources, name)?], None)),
+            None => Ok((vec![known::source(&sources, name)?], vec![])),
         },
-        None => Ok((sources, broken.next().map(|(_, e)| e))),
+        None => Ok((sources, broken.map(|(_, e)| e).collect())),
     }
 }
 
@@ -134,9 +134,9 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     }
 }
 
-/// Written as it is read: with a million keys missing, a million are named.
-async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, complete: bool) -> Result<()> {
-    let clean = complete && results.iter().all(|(_, p)| p.clean());
+/// `all`: every source could be read. Written as it is read: with a million keys missing, a million are named.
+async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, all: bool) -> Result<()> {
+    let clean = all && results.iter().all(|(_, p)| p.clean());
     output::part(format_args!("{{\"clean\":{clean},\"sources\":["));
     for (i, (name, p)) in results.iter().enumerate() {
         let (comma, source) = (if i > 0 { "," } else { "" }, serde_json::to_string(name)?);

@@ -1,11 +1,15 @@
 //! `config`: what is in force.
 
 use crate::cli::output;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::error::Result;
 use std::process::ExitCode;
 
-pub fn run(config: &Config, json: bool) -> Result<ExitCode> {
+pub fn run(config: &Config, json: bool, table: bool) -> Result<ExitCode> {
+    if table {
+        output::part(config::table());
+        return Ok(ExitCode::SUCCESS);
+    }
     let pairs = config.pairs();
     if json {
         let map: serde_json::Map<_, _> = pairs.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect();

@@ -80,7 +80,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,
         Command::Retire { before } => certificates::retire(&config, &before).await,
         Command::Selftest(command) => selftest::run(&config, &arguments.settings, command).await,
-        Command::Config { json } => config::run(&config, json),
+        Command::Config { json, table } => config::run(&config, json, table),
         Command::Demo(_) | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }
 }

@@ -43,6 +43,7 @@ pub struct ReplayCommand {
 pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     let store = connect::open_reader(&config.target, "gov-handoff replay").await?;
     store.refuse_standby().await?;
+    let store = store.only_tables().await?;
     let sources = store.sources(&config.worker).await?;
     let source = known::source(&sources, &command.source)?;
     let span = Span {

@@ -38,7 +38,8 @@ const APPLICATION: &str = "gov-handoff replication";
 async fn setup(config: &Config) -> Result<()> {
     let store = connect::open_patient(&config.target, APPLICATION).await?;
     let sources = store.sources(&config.worker).await?;
-    let config = Config { create: true, ..config.clone() };
+    let mut config = config.clone();
+    config.create = true;
     let Prepared { confirmed: lsn, new, .. } =
         intake::prepare_replication(&config, &store, &sources, false).await?;
     let word = if new { "created" } else { "is there" };

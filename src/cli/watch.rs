@@ -2,14 +2,15 @@
 
 use crate::cli::output;
 use crate::config::{Config, parse_span};
-use crate::error::{Policy, Result};
+use crate::error::{Error, Policy, Result};
 use crate::store::connect;
 use crate::store::watch::Watched;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Result<ExitCode> {
-    let interval = parse_span(interval)?;
+    let interval = parse_span(interval)
+        .map_err(|problem| Error::config(format!("--interval is `{interval}`; {problem}")))?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut silent = false;

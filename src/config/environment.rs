@@ -1,5 +1,6 @@
 //! The environment: which variables are ours, which are refused, and which file it names.
 
+use super::settings::SETTINGS;
 use super::words::nearest;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -8,39 +9,6 @@ use std::path::PathBuf;
 
 /// What our variables begin with.
 pub(super) const PREFIX: &str = "GOV_HANDOFF_";
-
-/// The settings by name, as the fields of `Layer`.
-const KEYS: [&str; 29] = [
-    "database_url",
-    "replication_url",
-    "mode",
-    "worker",
-    "slot",
-    "publication",
-    "create",
-    "batch_rows",
-    "lease_ttl",
-    "reconcile_interval",
-    "certify_interval",
-    "wal_budget_mb",
-    "rejoin_after",
-    "poll_interval",
-    "read_timeout",
-    "stream_retry",
-    "audit_interval",
-    "heartbeat_interval",
-    "lag_limit",
-    "storm_percent",
-    "storm_floor",
-    "throttle_pause",
-    "max_lock_waits",
-    "max_standby_lag_mb",
-    "slow_read",
-    "off_peak",
-    "listen",
-    "log",
-    "log_format",
-];
 
 /// The variables that can be read as text. Of the others, which are somebody else's as a rule, only one that we would have
 /// to read is refused: to pass over it in silence would be to run with another setting than was given.
@@ -84,11 +52,12 @@ pub(super) fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
         .collect();
     ours.sort_unstable();
     let Some(name) = ours.into_iter().find(|name| !is_known(name)) else { return Ok(()) };
-    let (nearest, distance) = nearest(&name.to_lowercase(), &KEYS);
+    let keys: Vec<_> = SETTINGS.iter().map(|s| s.name).collect();
+    let (nearest, distance) = nearest(&name.to_lowercase(), &keys);
     let help = if distance <= 3 {
         format!("did you mean {PREFIX}{}?", nearest.to_uppercase())
     } else {
-        format!("behind {PREFIX} stands one of CONFIG, {}", KEYS.join(", ").to_uppercase())
+        format!("behind {PREFIX} stands one of CONFIG, {}", keys.join(", ").to_uppercase())
     };
     Err(Error::config(format!("{PREFIX}{name} is no setting; {help}")))
 }
@@ -100,25 +69,15 @@ fn is_known(name: &str) -> bool {
     const FAMILIES: [&str; 6] = ["PG_", "FAILPOINT", "TEST_", "REQUIRE_", "SERVICE_", "PORT_"];
     OTHERS.contains(&name)
         || FAMILIES.iter().any(|family| name.starts_with(family))
-        || KEYS.iter().any(|key| key.to_uppercase() == name)
+        || SETTINGS.iter().any(|s| s.name.to_uppercase() == name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Layer;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
-    #[test]
-    fn the_names_of_the_settings_are_those_that_the_file_takes() {
-        // What is refused is answered with the list of what is not.
-        let error = toml::from_str::<Layer>("nonsense = 1").unwrap_err().message().to_owned();
-        let (_, list) = error.split_once("expected one of ").expect("a list");
-        let fields: Vec<_> = list.split(", ").map(|name| name.trim_matches('`')).collect();
-        assert_eq!(fields, KEYS);
     }
 
     #[test]

@@ -2,77 +2,44 @@
 
 use crate::core::mode::Intent;
 use crate::core::pace::Window;
-use crate::error::{Error, Result};
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub(super) fn parse_word<T: std::str::FromStr>(name: &str, text: &str) -> Result<T>
-where
-    T::Err: fmt::Display,
-{
-    text.parse().map_err(|e| Error::config(format!("{name} is `{text}`: {e}")))
-}
-
-/// A setting of the environment that is a number.
-pub(super) fn number<T: std::str::FromStr>(
-    get: impl Fn(&str) -> Option<String>,
-    key: &str,
-) -> Result<Option<T>>
-where
-    T::Err: fmt::Display,
-{
-    get(key).map(|v| parse_word(&format!("GOV_HANDOFF_{key}"), &v)).transpose()
-}
-
-/// A pause before each batch; longer ones would look like a standstill, and the server's log waits meanwhile.
-pub(super) fn parse_pause(pause: &Duration) -> Result<Duration> {
-    if *pause > Duration::from_secs(5) {
-        return Err(Error::config(
-            "throttle_pause is above 5s; batches must go on, and the log waits for them",
-        ));
-    }
-    Ok(*pause)
-}
-
 /// `22:00-06:00`, several with commas between.
-pub(super) fn parse_windows(text: &str) -> Result<Vec<Window>> {
+pub(super) fn parse_windows(text: &str) -> Result<Vec<Window>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts
         .map(|part| {
-            Window::parse(part).ok_or_else(|| {
-                Error::config(format!("off_peak is `{part}`; write for example 22:00-06:00, in UTC"))
-            })
+            Window::parse(part)
+                .ok_or_else(|| format!("`{part}` is not a window; write for example 22:00-06:00, in UTC"))
         })
         .collect()
 }
 
 /// Where to listen. Loopback only: what is served has no password, and says how a production database fares.
-pub(super) fn parse_listen(text: &str) -> Result<SocketAddr> {
-    let address: SocketAddr = text.parse().map_err(|_| {
-        Error::config(format!("listen is `{text}`; it is an address and a port, such as 127.0.0.1:9187"))
-    })?;
+pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| "it is an address and a port, such as 127.0.0.1:9187".to_owned())?;
     if !address.ip().is_loopback() {
-        return Err(Error::config(format!(
-            "listen is {address}, which others can reach; only loopback addresses such as 127.0.0.1:9187 or [::1]:9187 are \
-             served, put a proxy of yours before it"
-        )));
+        return Err("others can reach that; only loopback addresses such as 127.0.0.1:9187 or [::1]:9187 are served, put a \
+                    proxy of yours before it"
+            .to_owned());
     }
     Ok(address)
 }
 
 /// The intent behind a `--mode`.
-pub fn parse_intent(text: &str) -> Result<Intent> {
+pub(super) fn parse_intent(text: &str) -> Option<Intent> {
     match text {
-        "auto" => Ok(Intent::Auto),
-        "stream" => Ok(Intent::Stream),
-        "poll" => Ok(Intent::Poll),
-        other => Err(Error::config(format!("mode is `{other}`; it is one of auto, stream, poll"))),
+        "auto" => Some(Intent::Auto),
+        "stream" => Some(Intent::Stream),
+        "poll" => Some(Intent::Poll),
+        _ => None,
     }
 }
 
 #[must_use]
-pub fn intent_name(intent: Intent) -> &'static str {
+pub(super) fn intent_name(intent: Intent) -> &'static str {
     match intent {
         Intent::Auto => "auto",
         Intent::Stream => "stream",
@@ -81,16 +48,16 @@ pub fn intent_name(intent: Intent) -> &'static str {
 }
 
 /// `250ms`, `5s`, `10m`, `1h`.
-pub fn parse_span(text: &str) -> Result<Duration> {
+pub fn parse_span(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let wrong = || Error::config(format!("`{text}` is no duration; write for example 250ms, 5s, 10m or 1h"));
-    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    let wrong = "expected a duration, for example 250ms, 5s, 10m or 1h";
+    let n: u64 = digits.parse().map_err(|_| wrong.to_owned())?;
     let millis = match &text[digits.len()..] {
         "ms" => n,
         "s" => n.saturating_mul(1_000),
         "m" => n.saturating_mul(60_000),
         "h" => n.saturating_mul(3_600_000),
-        _ => return Err(wrong()),
+        _ => return Err(wrong.to_owned()),
     };
     Ok(Duration::from_millis(millis))
 }
@@ -125,12 +92,10 @@ pub(super) fn default_slot(database: &str) -> String {
 }
 
 /// The replication protocol takes these names unquoted, so only what needs no quotes is allowed.
-pub(super) fn check_slot_name(what: &str, name: &str) -> Result<()> {
+pub(super) fn check_slot_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {
-        return Err(Error::config(format!(
-            "{what} is `{name}`; it must be 1 to 63 characters of a-z, 0-9 and _, because the replication protocol cannot quote it"
-        )));
+        return Err("it must be 1 to 63 characters of a-z, 0-9 and _, because the replication protocol cannot quote it".to_owned());
     }
     Ok(())
 }
@@ -156,9 +121,9 @@ mod tests {
 
     #[test]
     fn names_that_would_need_quotes_are_refused() {
-        assert!(check_slot_name("slot", "gov_handoff_x1").is_ok());
+        assert!(check_slot_name("gov_handoff_x1").is_ok());
         for name in ["", "Slot", "a b", "x;drop"] {
-            assert!(check_slot_name("slot", name).is_err(), "{name}");
+            assert!(check_slot_name(name).is_err(), "{name}");
         }
         assert_eq!(default_slot("My DB"), "gov_handoff_my_db");
     }
@@ -169,11 +134,11 @@ mod tests {
             assert_eq!(parse_listen(fine).unwrap().to_string(), fine);
         }
         for open in ["0.0.0.0:9187", "[::]:9187", "192.0.2.1:9187", "[::ffff:10.0.0.1]:9187"] {
-            let error = parse_listen(open).unwrap_err().to_string();
+            let error = parse_listen(open).unwrap_err();
             assert!(error.contains("only loopback"), "{open}: {error}");
         }
         for wrong in ["", "9187", "127.0.0.1", "localhost:9187", ":9187", "127.0.0.1:99999"] {
-            let error = parse_listen(wrong).unwrap_err().to_string();
+            let error = parse_listen(wrong).unwrap_err();
             assert!(error.contains("such as 127.0.0.1:9187"), "{wrong}: {error}");
         }
     }
@@ -184,7 +149,7 @@ mod tests {
             |text: &str| parse_windows(text).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(shown(" 22:00-06:00 , 12:00-13:00 "), ["22:00-06:00", "12:00-13:00"]);
         assert!(shown("").is_empty());
-        let error = parse_windows("22:00-06:00,night").unwrap_err().to_string();
+        let error = parse_windows("22:00-06:00,night").unwrap_err();
         assert!(error.contains("`night`") && error.contains("22:00-06:00"), "{error}");
     }
 }

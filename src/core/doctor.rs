@@ -217,6 +217,56 @@ pub fn frontier(holder: Option<(String, Option<f64>)>) -> Check {
     }
 }
 
+/// Who may create in a schema, besides its owner and superusers. Nothing of ours is looked up by an unqualified name, so a
+/// stranger in `public` or beside a source only misleads others; in the schema of the gates he could stand in for a gate.
+#[must_use]
+pub fn creators(schema: &str, of_gates: bool, creators: &[String]) -> Check {
+    let name = "schemas";
+    if creators.is_empty() {
+        return Check::ok(name, format!("{schema}: only its owner and superusers may create in it"));
+    }
+    let found = format!("{schema}: {} may create in it", creators.join(", "));
+    if of_gates {
+        let advice = "what is made there may be called in the place of a gate, with the rights of their owner: revoke create on schema gov_handoff from each";
+        Check::fail(name, found, advice)
+    } else if creators.iter().any(|c| c == "PUBLIC") {
+        let advice = format!(
+            "we look nothing up there without naming it, other programs may: revoke create on schema {schema} from public"
+        );
+        Check::warn(name, found, advice)
+    } else {
+        Check::ok(name, found)
+    }
+}
+
+/// A trigger of somebody else on a table that the gates write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignTrigger {
+    pub table: String,
+    pub trigger: String,
+    pub function: String,
+    pub owner: String,
+    /// Its function belongs to a superuser or to the owner of the table.
+    pub trusted: bool,
+    /// Its function says where its names are looked up.
+    pub pinned: bool,
+}
+
+#[must_use]
+pub fn foreign_trigger(t: &ForeignTrigger) -> Check {
+    let name = "triggers";
+    let found = format!("{} on {} calls {} of {}", t.trigger, t.table, t.function, t.owner);
+    if !t.trusted {
+        let advice = "it runs with the rights of the gates' owner, and its own owner may change it: give the function to the table's owner";
+        Check::warn(name, found, advice)
+    } else if !t.pinned {
+        let advice = "inside a gate names are looked up in pg_catalog alone: alter function … set search_path, or handoffs are refused where it names a table bare";
+        Check::warn(name, format!("{found}, without a search_path"), advice)
+    } else {
+        Check::ok(name, found)
+    }
+}
+
 /// Ours minus the server's.
 #[must_use]
 pub fn clocks(seconds: f64) -> Check {

@@ -104,8 +104,8 @@ impl SlotGuard {
         match store.publication_problem(&config.publication, &sources).await? {
             Some(problem) => {
                 self.compared = None;
-                tracing::warn!(problem, "the publication changed under the stream");
-                shared.objection.send_replace(Some(problem));
+                tracing::warn!(%problem, "the publication changed under the stream");
+                shared.objection.send_replace(Some(problem.to_string()));
             }
             None => self.compared = Some((version, Instant::now())),
         }

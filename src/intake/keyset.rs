@@ -38,6 +38,8 @@ const LASTED: Duration = Duration::from_secs(2);
 const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
 /// A source that cannot be read is tried again after this, or as often as tables are looked at, if that is more often.
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
+/// A pass that gave way to somebody who waited for the source is tried again after this.
+const GAVE_WAY_PAUSE: Duration = Duration::from_secs(1);
 /// One that stays unreadable is counted again this often.
 const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 
@@ -150,6 +152,7 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     // The server itself ends a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
+    let reader = reader.only_tables().await?;
     let writer = open_writer(config, "gov-handoff writer", ended).await?;
     let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
     let mut turns = session.turns(Vec::new()).await?;
@@ -275,6 +278,7 @@ impl Session<'_> {
             outcome => outcome,
         };
         turn.unreadable &= outcome.is_err();
+        let put_off = outcome.as_ref().is_err_and(gave_way);
         let found = self.judge(turn, outcome).await?;
         self.readable(turn).await?;
         self.say_batch(turn).await?;
@@ -293,12 +297,25 @@ impl Session<'_> {
             // A sequential scan each time: it may take a tenth of the lane at most.
             turn.pause = turn.pause.max(begun.elapsed() * 10);
         }
-        turn.due = Instant::now() + turn.pause;
+        // A pass that was put off is not one that took long.
+        turn.due = Instant::now() + if put_off { GAVE_WAY_PAUSE } else { turn.pause };
         Ok(())
     }
 
-    /// One pass over the source. One that could not be read is compared with the catalogue first: it may be another table now.
+    /// One pass over the source. A single run has no later turn, so it goes on after it gave way to somebody.
     async fn look(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        loop {
+            match self.look_once(turn).await {
+                Err(e) if gave_way(&e) && self.shared.once && !self.shared.stopping() => {
+                    self.shared.stopped_within(GAVE_WAY_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// A source that could not be read is compared with the catalogue first: it may be another table now.
+    async fn look_once(&mut self, turn: &mut Turn) -> Result<Outcome> {
         if turn.unreadable {
             turn.strategy =
                 self.reader.check_source(&turn.source.definition).await.map_err(Error::of_source)?;
@@ -370,9 +387,9 @@ impl Session<'_> {
                 Ok(1)
             }
             Err(e) if e.kind == Kind::RangesChanged => Ok(1),
-            // Whoever changes the table goes first; the other sources are none of theirs.
-            Err(e) if e.kind == Kind::SourceLocked => {
-                tracing::warn!(source = turn.source.name(), error = %e, "source is locked, reading it later");
+            // Whoever changes the table goes first.
+            Err(e) if gave_way(&e) => {
+                tracing::info!(source = turn.source.name(), reason = %e, "reading the source later");
                 Ok(0)
             }
             // The table changed under us: check it anew in a new session, and leave the other sources time.
@@ -414,7 +431,11 @@ impl Session<'_> {
                         self.unreadable(turn, e).await?;
                     }
                     outcome => {
-                        turn.uncertified_until = turn.uncertified_until.filter(|_| outcome.is_err());
+                        turn.uncertified_until = match &outcome {
+                            Ok(_) => None,
+                            Err(e) if gave_way(e) => Some(Instant::now() + GAVE_WAY_PAUSE),
+                            Err(_) => turn.uncertified_until,
+                        };
                         self.judge(turn, outcome).await?;
                         self.readable(turn).await?;
                     }
@@ -446,6 +467,11 @@ impl Session<'_> {
         };
         pass.run(&mut turn.proof).await
     }
+}
+
+/// Nothing is wrong with the source: somebody waited for it, and reading it was put off.
+fn gave_way(e: &Error) -> bool {
+    e.kind == Kind::SourceLocked && !e.of_source
 }
 
 /// A read that took too long is tried with a smaller batch first.

@@ -209,11 +209,6 @@ async fn open(config: &Config, name: &str) -> Result<Store> {
     connect::open_within(&config.target, name, patience(config)).await
 }
 
-/// The same for a session that reads sources.
-async fn open_reader(config: &Config, name: &str) -> Result<Store> {
-    connect::open_reader_within(&config.target, name, patience(config)).await
-}
-
 /// The same for a session that applies batches, after so many whose batch the server ended for its time.
 async fn open_writer(config: &Config, name: &str, ended: u32) -> Result<Store> {
     connect::open_writer_within(&config.target, name, writer_patience(config.lease_ttl, ended)).await
@@ -282,8 +277,9 @@ async fn lead(
     if drained.await.is_err() {
         tracing::warn!("draining took too long; the rest is left to the next writer");
     }
-    lanes.abort();
-    keeper.abort();
+    // Both have ended before the lease is given back: nothing of ours is under way when another takes it.
+    see_out(&mut lanes).await;
+    see_out(&mut keeper).await;
     let outcome = ended.unwrap_or(Ok(()));
     if !lost {
         resign(config, &lease).await;
@@ -327,6 +323,14 @@ fn flatten(joined: std::result::Result<Result<()>, tokio::task::JoinError>) -> R
     joined.unwrap_or_else(|e| Err(Error::new(Kind::Internal, format!("a task of the daemon failed: {e}"))))
 }
 
+/// Ends a task and waits until it has: aborting only asks it to, at its next await.
+async fn see_out<T>(task: &mut tokio::task::JoinHandle<T>) {
+    if !task.is_finished() {
+        task.abort();
+        let _ = task.await;
+    }
+}
+
 /// Looks a source up by name.
 fn named(sources: &[Arc<Source>], name: &str) -> Option<Arc<Source>> {
     sources.iter().find(|s| s.name() == name).cloned()
@@ -340,3 +344,36 @@ pub fn failpoint(name: &str) {
 
 #[cfg(not(debug_assertions))]
 pub fn failpoint(_: &str) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a while to drop, as what a task holds may.
+    struct Slow(Arc<Mutex<bool>>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(50));
+            *self.0.lock().expect("no panic") = true;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_is_seen_out_holds_nothing_any_more() {
+        let dropped = Arc::new(Mutex::new(false));
+        let (held, (begun, begins)) = (Slow(Arc::clone(&dropped)), tokio::sync::oneshot::channel());
+        let mut task = tokio::spawn(async move {
+            let _held = held;
+            let _ = begun.send(());
+            std::future::pending::<()>().await;
+        });
+        begins.await.expect("it runs");
+        see_out(&mut task).await;
+        assert!(*dropped.lock().expect("no panic"));
+        // One that has ended by itself, and was waited for, is left alone.
+        let mut ended = tokio::spawn(async {});
+        (&mut ended).await.expect("it ends");
+        see_out(&mut ended).await;
+    }
+}

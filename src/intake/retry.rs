@@ -19,7 +19,7 @@ use crate::error::{Policy, Result};
 use crate::intake::aside::{jitter, refusal};
 use crate::intake::deliver::{Delivery, Item};
 use crate::intake::pause::Pause;
-use crate::intake::{Shared, failpoint, open_reader};
+use crate::intake::{Shared, failpoint, open};
 use crate::store::Store;
 use crate::store::dead_letter::NewLetter;
 use crate::store::findings::Finding;
@@ -54,7 +54,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
 }
 
 async fn session(shared: &Shared) -> Result<()> {
-    let store = open_reader(&shared.config, "gov-handoff retry").await?;
+    let store = open(&shared.config, "gov-handoff retry").await?;
     let mut pass = Pass { shared, store: &store, all: false, unreadable: HashSet::new() };
     loop {
         let begun = Instant::now();
@@ -86,7 +86,7 @@ async fn promote(shared: &Shared, store: &Store) -> Result<()> {
 
 /// With `--once`: nobody will be there later, so every staged row gets its remaining chances now.
 pub async fn finish(shared: &Shared) -> Result<()> {
-    let store = open_reader(&shared.config, "gov-handoff retry").await?;
+    let store = open(&shared.config, "gov-handoff retry").await?;
     promote(shared, &store).await?;
     let mut pass = Pass { shared, store: &store, all: true, unreadable: HashSet::new() };
     while !shared.stopping() && pass.run().await? > 0 {}

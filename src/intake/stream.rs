@@ -46,8 +46,7 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             Err(e) if e.kind == Kind::Redefined => continue,
             Err(e) => e,
         };
-        // Such as a publication that the slot cannot see, however right it looks by now.
-        blind = error.code.as_deref() == Some(UNDEFINED_OBJECT);
+        blind = cannot_see(&error);
         ended += u32::from(was_ended(&error));
         fault(shared, &error).await;
         if shared.once {
@@ -61,6 +60,12 @@ pub async fn lane(shared: &Arc<Shared>) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// The replication connection said that something is not there, such as a publication that the slot cannot see, however right
+/// it looks by now. The same state from a gate is about something else, and no reason to give a slot up.
+fn cannot_see(error: &Error) -> bool {
+    error.kind == Kind::Replication && error.code.as_deref() == Some(UNDEFINED_OBJECT)
 }
 
 /// Falls back, visibly.
@@ -111,7 +116,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     // Said at once: if what follows fails, the next attempt finds the publication as it should be.
     if let Some(problem) = mended {
         tracing::warn!(
-            problem,
+            %problem,
             "the publication was mended; what was written meanwhile is left to the tables"
         );
         shared.not_vouched_for(&store).await?;
@@ -216,4 +221,21 @@ async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered
     store.bind_stream(&shared.lease, slot, &at).await?;
     shared.look.notify_one();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_replication_connection_tells_that_a_slot_is_blind() {
+        let told = |kind, code: &str| {
+            let mut error = Error::new(kind, "said");
+            error.code = Some(code.to_owned());
+            error
+        };
+        assert!(cannot_see(&told(Kind::Replication, UNDEFINED_OBJECT)));
+        assert!(!cannot_see(&told(Kind::Catalogue, UNDEFINED_OBJECT)), "a trigger of the outbox said so");
+        assert!(!cannot_see(&told(Kind::Replication, "55000")));
+    }
 }

@@ -7,12 +7,12 @@ use crate::core::doctor::over_budget;
 use crate::error::Result;
 use crate::intake::guard::SAID_EVERY;
 use crate::intake::pause::Pause;
-use crate::intake::{Shared, patience};
+use crate::intake::{Shared, open, patience};
 use crate::store::findings::Finding;
 use crate::store::replication::UnusedSlot;
 use crate::store::{Store, connect};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// A slot that could not be dropped is tried again after at most this long.
@@ -20,18 +20,12 @@ const TRY_AGAIN: Duration = Duration::from_secs(10);
 /// More findings of one kind than anybody has slots.
 const MOST: i64 = 1_000;
 
+#[derive(Default)]
 pub struct UnusedSlots {
     /// The slots with an open finding; `None` until the findings of earlier instances were read.
     said: Option<BTreeSet<String>>,
-    /// When slots that could not be dropped may be tried again.
-    again: Option<Instant>,
-    pause: Pause,
-}
-
-impl Default for UnusedSlots {
-    fn default() -> Self {
-        Self { said: None, again: None, pause: Pause::up_to(TRY_AGAIN) }
-    }
+    /// The slots that could not be dropped, and when each may be tried again.
+    held: BTreeMap<String, (Instant, Pause)>,
 }
 
 impl UnusedSlots {
@@ -60,16 +54,18 @@ impl UnusedSlots {
                 store.resolve(&budget_key(slot), "the slot is gone, or in use").await?;
             }
         }
+        self.held.retain(|slot, _| now.contains(slot));
         self.said = Some(now);
-        if self.again.is_some_and(|at| at > Instant::now()) {
-            return Ok(Vec::new());
-        }
         let over = |s: &UnusedSlot| s.retained_bytes.is_some_and(|b| over_budget(b, config.wal_budget));
-        Ok(unused.into_iter().filter(over).collect())
+        Ok(unused.into_iter().filter(|s| over(s) && self.may_be_tried(&s.slot)).collect())
     }
 
-    /// Says what became of giving a slot up. One that could not be dropped endangers the primary: it is said gravely, with
-    /// what to do, and tried again.
+    fn may_be_tried(&self, slot: &str) -> bool {
+        self.held.get(slot).is_none_or(|(at, _)| *at <= Instant::now())
+    }
+
+    /// Notes what became of giving a slot up. One that could not be dropped endangers the primary: it is said gravely, with
+    /// what to do, and tried again. The others do not wait for it.
     pub async fn gave_up(
         &mut self,
         store: &Store,
@@ -77,27 +73,20 @@ impl UnusedSlots {
         slot: &UnusedSlot,
         outcome: &Result<()>,
     ) -> Result<()> {
-        let (severity, problem) = match outcome {
-            Ok(()) => {
-                self.again = None;
-                self.pause.reset();
-                ("high", None)
-            }
-            Err(e) => {
-                self.again = Some(Instant::now() + self.pause.next());
-                ("critical", Some(e.to_string()))
-            }
+        let Err(e) = outcome else {
+            self.held.remove(&slot.slot);
+            return Ok(());
         };
-        let detail = json!({
-            "slot": slot.slot, "retained": slot.retained_bytes, "budget": shared.config.wal_budget, "in_use": false,
-            "dropped": problem.is_none(), "problem": problem, "action": problem.as_ref().map(|_| action(&slot.slot)),
-        });
-        let finding = Finding { kind: "slot_budget_exceeded", key: budget_key(&slot.slot), severity, detail };
-        store.sustain(&finding, SAID_EVERY).await
+        let new = || (Instant::now(), Pause::up_to(TRY_AGAIN));
+        let (at, pause) = self.held.entry(slot.slot.clone()).or_insert_with(new);
+        *at = Instant::now() + pause.next();
+        let problem = e.to_string();
+        store.sustain(&budget_finding(slot, shared.config.wal_budget, Some(&problem)), SAID_EVERY).await
     }
 }
 
-/// Drops the slot, on a session of its own. A slot that is in use by now is not dropped: the server refuses.
+/// Says that the slot is given up, then drops it, on sessions of its own: a daemon that dies in between has said so. A slot that
+/// is in use by now is not dropped: the server refuses.
 pub async fn give_up(shared: &Shared, slot: &UnusedSlot) -> Result<()> {
     let config = &shared.config;
     let (name, bytes) = (&slot.slot, slot.retained_bytes);
@@ -107,6 +96,9 @@ pub async fn give_up(shared: &Shared, slot: &UnusedSlot) -> Result<()> {
         budget = config.wal_budget,
         "an unused slot retains too much log, dropping it"
     );
+    let finding = budget_finding(slot, config.wal_budget, None);
+    open(config, "gov-handoff").await?.sustain(&finding, SAID_EVERY).await?;
+    crate::intake::failpoint("unused_before_drop");
     let admin =
         connect::open_within(&config.replication, "gov-handoff replication", patience(config)).await?;
     admin.drop_slot(name).await
@@ -125,6 +117,15 @@ fn unused_finding(slot: &UnusedSlot, budget: u64) -> Finding {
     Finding { kind: "slot_unused", key: unused_key(&slot.slot), severity: "warning", detail }
 }
 
+fn budget_finding(slot: &UnusedSlot, budget: u64, problem: Option<&str>) -> Finding {
+    let severity = if problem.is_some() { "critical" } else { "high" };
+    let detail = json!({
+        "slot": slot.slot, "retained": slot.retained_bytes, "budget": budget, "in_use": false,
+        "problem": problem, "action": problem.map(|_| action(&slot.slot)),
+    });
+    Finding { kind: "slot_budget_exceeded", key: budget_key(&slot.slot), severity, detail }
+}
+
 fn action(slot: &str) -> String {
     format!(
         "name it with --slot if the daemon shall read it, else run: select pg_drop_replication_slot('{slot}')"
@@ -137,4 +138,20 @@ fn unused_key(slot: &str) -> String {
 
 fn budget_key(slot: &str) -> String {
     format!("slot_budget_exceeded:{slot}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_cannot_be_dropped_does_not_hold_the_others() {
+        let mut slots = UnusedSlots::default();
+        let later = (Instant::now() + TRY_AGAIN, Pause::up_to(TRY_AGAIN));
+        slots.held.insert("held".to_owned(), later);
+        assert!(!slots.may_be_tried("held"));
+        assert!(slots.may_be_tried("other"));
+        slots.held.insert("held".to_owned(), (Instant::now(), Pause::up_to(TRY_AGAIN)));
+        assert!(slots.may_be_tried("held"));
+    }
 }

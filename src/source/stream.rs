@@ -6,6 +6,7 @@ use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
 use crate::instance;
 use crate::store::connect::session_at;
+use crate::store::settings;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pgwire_replication::{
@@ -14,8 +15,9 @@ use pgwire_replication::{
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// The server ends a session that it has not heard from for this long, and asks an idle client for a sign at half of it.
-const SENDER_TIMEOUT: &str = "20s";
+/// The server ends a session that it has not heard from for this many milliseconds, and asks an idle client for a sign at
+/// half of it.
+const SENDER_TIMEOUT: u32 = 20_000;
 /// Nothing at all for this long, although the server would have asked: the connection is dead.
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long the server may take to answer before it streams.
@@ -55,12 +57,22 @@ pub struct Server {
 }
 
 pub struct Stream {
-    client: ReplicationClient,
+    client: Session,
+}
+
+/// The crate's client. Dropping that only asks its task to end, which it does not do while it waits for the network: it would
+/// keep the connection, and with it the slot. So the task is ended with it.
+struct Session(ReplicationClient);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A session that is authenticated but does not stream yet, so that positions can be compared first.
 pub struct Gate {
-    client: ReplicationClient,
+    client: Session,
     pub server: Server,
 }
 
@@ -76,6 +88,7 @@ impl Gate {
         durable: Lsn,
         major: u32,
     ) -> Result<Self> {
+        let options = format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", session_at(major));
         let mut config = ReplicationConfig::new(
             host,
             target.user(),
@@ -90,49 +103,48 @@ impl Gate {
         .with_status_interval(STATUS_INTERVAL)
         .with_wakeup_interval(SILENCE)
         .with_buffer_size(BUFFERED_EVENTS)
-        .with_options(format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", session_at(major)));
+        .with_options(options.clone());
         config.max_message_size = MAX_MESSAGE;
         config.application_name = Some(instance::application("gov-handoff stream"));
-        let mut client = ReplicationClient::connect_gated(config).await.map_err(explain)?;
-        let Ok(identity) = tokio::time::timeout(ANSWER, client.identify_system()).await else {
-            // Dropping it only asks the crate's task to end, which it does not while it waits for the network.
-            client.abort();
-            return Err(Error::new(Kind::Connection, "the server did not answer the replication connection"));
-        };
-        let identity = identity.map_err(explain)?;
+        let mut client = Session(ReplicationClient::connect_gated(config).await.map_err(explain)?);
+        let identity = answer(client.0.identify_system()).await?;
         let server = Server {
             system_identifier: identity.system_id,
             timeline: identity.timeline.try_into().unwrap_or(i32::MAX),
         };
-        Ok(Self { client, server })
+        let mut gate = Self { client, server };
+        let granted = gate.ask(&settings::question(&options)).await?;
+        settings::compare(&options, &granted)
+            .map_err(|e| e.context(format!("replication: {host}:{port}")))?;
+        Ok(gate)
     }
 
     /// The one value that the server answers to a query.
     pub async fn ask(&mut self, sql: &str) -> Result<String> {
-        let Ok(rows) = tokio::time::timeout(ANSWER, self.client.simple_query(sql)).await else {
-            self.client.abort();
-            return Err(Error::new(Kind::Connection, "the server did not answer the replication connection"));
-        };
-        let rows = rows.map_err(explain)?;
+        let rows = answer(self.client.0.simple_query(sql)).await?;
         let value = rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
         Ok(value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default())
     }
 
     pub async fn start(mut self) -> Result<Stream> {
-        self.client.start().await.map_err(explain)?;
-        let Ok(started) = tokio::time::timeout(ANSWER, self.client.wait_started()).await else {
-            self.client.abort();
-            return Err(Error::new(Kind::Connection, "the server did not start the stream"));
-        };
-        started.map_err(explain)?;
+        self.client.0.start().await.map_err(explain)?;
+        answer(self.client.0.wait_started()).await?;
         Ok(Stream { client: self.client })
+    }
+}
+
+/// Waits for an answer before the stream, but not for ever.
+async fn answer<T>(asked: impl Future<Output = pgwire_replication::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(ANSWER, asked).await {
+        Ok(answer) => answer.map_err(explain),
+        Err(_) => Err(Error::new(Kind::Connection, "the server did not answer the replication connection")),
     }
 }
 
 impl Stream {
     /// Waits for the next event, but not longer than a live server can be silent. Cancel safe.
     pub async fn next(&mut self) -> Result<Event> {
-        match tokio::time::timeout(SILENCE, self.client.recv()).await {
+        match tokio::time::timeout(SILENCE, self.client.0.recv()).await {
             Ok(event) => translate(event),
             Err(_) => Err(Error::new(Kind::Connection, "the replication connection went silent")),
         }
@@ -140,26 +152,26 @@ impl Stream {
 
     /// An event that has arrived already.
     pub fn next_now(&mut self) -> Option<Result<Event>> {
-        self.client.recv().now_or_never().map(translate)
+        self.client.0.recv().now_or_never().map(translate)
     }
 
     /// Says that everything up to `lsn` is durable with us. Call it only after the commit that made it so: from here on
     /// the server is free to forget it.
     pub fn acknowledge(&self, lsn: Lsn) {
-        self.client.update_applied_lsn(pgwire_replication::Lsn::from_u64(lsn.into()));
+        self.client.0.update_applied_lsn(pgwire_replication::Lsn::from_u64(lsn.into()));
     }
 
     /// Ends the session. The crate sends no last status by itself, so the last acknowledgement is given time to go out.
     pub async fn close(mut self, acknowledged: Lsn, patience: Duration) {
-        let metrics = self.client.metrics();
+        let metrics = self.client.0.metrics();
         let sent = async {
-            while Lsn::from(metrics.last_applied_lsn().as_u64()) < acknowledged && self.client.is_running() {
+            while Lsn::from(metrics.last_applied_lsn().as_u64()) < acknowledged && self.client.0.is_running()
+            {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let _ = tokio::time::timeout(patience, sent).await;
-        let _ = tokio::time::timeout(patience, self.client.shutdown()).await;
-        self.client.abort();
+        let _ = tokio::time::timeout(patience, self.client.0.shutdown()).await;
     }
 }
 
@@ -195,10 +207,16 @@ fn tls(target: &Target, host: &str) -> TlsConfig {
     }
 }
 
-/// The crate's errors are text that ends in `(SQLSTATE xxxxx)`; the state decides what we do.
+/// The crate writes the state of a server's error at the end of its text, `(SQLSTATE xxxxx)`, and gives it nowhere else. The
+/// state decides what we do, never the words before it.
+fn state(e: &PgWireError) -> Option<String> {
+    let (PgWireError::Server(text) | PgWireError::Auth(text)) = e else { return None };
+    let (_, state) = text.strip_suffix(')')?.rsplit_once("(SQLSTATE ")?;
+    (state.len() == 5).then(|| state.to_owned())
+}
+
 fn explain(e: PgWireError) -> Error {
-    let text = e.to_string();
-    let state = text.rsplit_once("(SQLSTATE ").and_then(|(_, rest)| rest.get(..5)).map(str::to_owned);
+    let (text, state) = (e.to_string(), state(&e));
     let kind = match (&state, &e) {
         (Some(code), _) => match code.as_str() {
             // No such slot, or no such publication: neither comes back by waiting.
@@ -227,6 +245,39 @@ mod tests {
     fn asked(url: &str) -> TlsConfig {
         let target = Target::parse(Some(url), Given::Above, &HashMap::new()).unwrap();
         tls(&target, &target.host())
+    }
+
+    #[test]
+    fn the_state_decides_and_not_the_words() {
+        let server = |text: &str| explain(PgWireError::Server(text.to_owned()));
+        let absent = server("publication \"p\" does not exist (SQLSTATE 42704)");
+        assert_eq!((absent.kind, absent.code.as_deref()), (Kind::Replication, Some("42704")));
+        assert_eq!(server("slot is active (SQLSTATE 55006)").kind, Kind::Transient);
+        // In the words of a row, a name or a translation anything may stand.
+        let quoted = server("\"(SQLSTATE 42704)\" does not exist (SQLSTATE 57P01)");
+        assert_eq!((quoted.kind, quoted.code.as_deref()), (Kind::Transient, Some("57P01")));
+        assert_eq!(explain(PgWireError::Protocol("odd (SQLSTATE 42704)".to_owned())).code, None);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_given_up_leaves_no_task_behind() {
+        // Takes connections and never says a word.
+        let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let place = ("127.0.0.1".to_owned(), silent.local_addr().unwrap().port());
+        let url = format!("postgres://u@127.0.0.1:{}/d?sslmode=disable", place.1);
+        let target = Target::parse(Some(&url), Given::Above, &HashMap::new()).unwrap();
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let opening = Gate::open(&target, &place, "s", "p", Lsn::ZERO, 16);
+        let accepted = tokio::select! {
+            _ = opening => panic!("nobody answered"),
+            accepted = silent.accept() => accepted.unwrap(),
+        };
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(tasks(), before);
+        drop(accepted);
     }
 
     #[test]

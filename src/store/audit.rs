@@ -51,8 +51,10 @@ pub struct Recorded {
     pub object_ref: Option<String>,
     /// Whether it names the source at all; only the last of a stretch may not.
     pub named: bool,
-    /// In the outbox and waiting as well.
+    /// In the outbox and waiting as well, or there again after retention took it.
     pub twice: bool,
+    /// Retention took every signal that its key had.
+    pub key_retired: bool,
 }
 
 /// What one chunk of an audit leaves, in one commit.
@@ -97,6 +99,7 @@ impl Store {
                 object_ref: row.try_get("object_ref")?,
                 named: row.try_get("named")?,
                 twice: row.try_get("twice")?,
+                key_retired: row.try_get::<_, Option<bool>>("key_retired")?.unwrap_or_default(),
             })
         };
         rows.iter().map(signal).collect()

@@ -5,9 +5,12 @@
 use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
+use crate::store::give_way::gave_way;
 use crate::store::rows::{Depth, Found, FrontierRead, Span, text_row};
 use crate::store::{Store, answered, quote, reading};
 use std::collections::HashMap;
+use std::time::Duration;
+use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
 /// Rows per page that is read with care. They are read by their keys, all at once, so there are few of them.
@@ -73,7 +76,7 @@ impl Store {
         let reading = |e: Error| e.of_source().context(format!("reading {}", source.name()));
         let (mut rows, mut stack) = (Vec::new(), vec![keys]);
         while let Some(keys) = stack.pop() {
-            match self.rows(&sql, &[&keys]).await.map_err(reading) {
+            match self.rows_of_tables(&sql, &[&keys]).await.map_err(reading) {
                 Ok(read) => {
                     for row in &read {
                         rows.push(text_row(row, 0)?);
@@ -146,26 +149,35 @@ impl FrontierRead<'_> {
     }
 
     async fn places(&mut self, limit: i32) -> Result<Vec<String>> {
+        let patience = self.scan_patience();
+        let transaction = self.transaction.as_ref().ok_or_else(gave_way)?;
         let Some(portal) = &self.portal else { return Ok(vec![]) };
-        let fetched = answered(self.scan_patience(), self.transaction.query_portal(portal, limit)).await;
-        let fetched = fetched.map_err(Error::of_source)?;
+        let fetched = answered(patience, transaction.query_portal(portal, limit));
+        let fetched = self.lookout.unless(fetched).await.map_err(Error::of_source)?;
         fetched.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     async fn rows_at(&mut self, places: &[String]) -> Result<Vec<Row>> {
-        let Some(mut careful) = self.careful.take() else { return Ok(vec![]) };
-        let read = self.halves(&mut careful, places).await;
-        self.careful = Some(careful);
-        read
+        let patience = self.scan_patience();
+        let transaction = self.transaction.as_ref().ok_or_else(gave_way)?;
+        let Some(careful) = &mut self.careful else { return Ok(vec![]) };
+        self.lookout.unless(careful.halves(transaction, patience, places)).await
     }
+}
 
-    async fn halves(&self, careful: &mut Careful, places: &[String]) -> Result<Vec<Row>> {
-        let source = &careful.source;
+impl Careful {
+    async fn halves(
+        &mut self,
+        transaction: &Transaction<'_>,
+        patience: Option<Duration>,
+        places: &[String],
+    ) -> Result<Vec<Row>> {
+        let source = &self.source;
         let whole = reading::by_place(source, &quote::text_columns(source));
         let key = reading::by_place(source, &reading::key_column(source));
         let (mut rows, mut stack) = (Vec::new(), vec![places]);
         while let Some(places) = stack.pop() {
-            let e = match self.attempt(&whole, places).await {
+            let e = match attempt(transaction, patience, &whole, places).await {
                 Ok(read) => {
                     rows.extend(read);
                     continue;
@@ -178,38 +190,40 @@ impl FrontierRead<'_> {
                 stack.extend([right, left]);
                 continue;
             };
-            match self.attempt(&key, places).await {
+            match attempt(transaction, patience, &key, places).await {
                 Ok(keys) => {
                     let keys = keys.iter().filter_map(|row| row.get(0).map(str::to_owned));
                     let code = e.code.unwrap_or_default();
                     rows.extend(keys.map(|key| source.unreadable(key, code.clone())));
                 }
-                Err(e) if e.of_contents() => careful.lost.push(place.clone()),
+                Err(e) if e.of_contents() => self.lost.push(place.clone()),
                 Err(e) => return Err(e),
             }
         }
         Ok(rows)
     }
+}
 
-    /// Rows at these places. If that fails the transaction goes on without it.
-    async fn attempt(&self, sql: &str, places: &[String]) -> Result<Vec<Row>> {
-        let patience = self.scan_patience();
-        let does = |sql: &'static str| answered(patience, self.transaction.batch_execute(sql));
-        does(include_str!("sql/savepoint.sql")).await?;
-        let params: [&(dyn ToSql + Sync); 1] = [&places];
-        match answered(patience, self.transaction.query(sql, &params)).await.map_err(Error::of_source) {
-            Ok(rows) => {
-                does(include_str!("sql/savepoint_release.sql")).await?;
-                rows.iter().map(|row| text_row(row, 1)).collect()
-            }
-            Err(e) if e.code.is_some() => {
-                does(include_str!("sql/savepoint_back.sql"))
-                    .await
-                    .context("after a row that cannot be read")?;
-                Err(e)
-            }
-            Err(e) => Err(e),
+/// Rows at these places. If that fails the transaction goes on without it.
+async fn attempt(
+    transaction: &Transaction<'_>,
+    patience: Option<Duration>,
+    sql: &str,
+    places: &[String],
+) -> Result<Vec<Row>> {
+    let does = |sql: &'static str| answered(patience, transaction.batch_execute(sql));
+    does(include_str!("sql/savepoint.sql")).await?;
+    let params: [&(dyn ToSql + Sync); 1] = [&places];
+    match answered(patience, transaction.query(sql, &params)).await.map_err(Error::of_source) {
+        Ok(rows) => {
+            does(include_str!("sql/savepoint_release.sql")).await?;
+            rows.iter().map(|row| text_row(row, 1)).collect()
         }
+        Err(e) if e.code.is_some() => {
+            does(include_str!("sql/savepoint_back.sql")).await.context("after a row that cannot be read")?;
+            Err(e)
+        }
+        Err(e) => Err(e),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Opening a session: TLS as asked, text rendered the same everywhere, clear words when it fails.
+//! Opening a session: TLS as asked, text rendered the same everywhere, clear words when it fails. What a session asked for is
+//! read back once (`settings`), and who waits for it is looked for by another session (`give_way`).
 
 use crate::config::{Target, Tls};
 use crate::error::{Error, Kind, Result};
 use crate::instance;
-use crate::store::Store;
+use crate::store::give_way::Watched;
+use crate::store::{Store, settings};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
-use tokio_postgres::{Client, Connection, NoTls};
+use tokio_postgres::{CancelToken, Client, Connection, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
@@ -32,12 +34,20 @@ const SERVER_FIRST: Duration = Duration::from_millis(250);
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What the server itself bounds in every session that is not [`open_patient`]. We may be stopped, or cut off, at any moment;
-/// what we hold then others wait for, and whoever changes a source makes every birth wait. So an open transaction of ours
-/// that says nothing is ended, and no lock is waited for much longer than it takes to get it.
-const BOUNDED: &str = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=5000";
+/// what we hold then others wait for, and whoever changes a source makes every birth wait. So a transaction of ours that is
+/// open and says nothing is ended after two seconds.
+///
+/// The promise: a daemon that is stopped between two statements holds a source for two seconds at most; a birth waits no
+/// longer, however many of our sessions hold it, because their times run side by side. One that is stopped while the server
+/// runs a statement for it holds the source to the end of that statement and two seconds more, or until a standby takes over
+/// and ends the session. While the server cannot send, because we take no rows, `tcp_user_timeout` ends the connection after
+/// ten seconds; on a Unix socket, where that setting means nothing, only a takeover does.
+const IDLE: &str = "-c idle_in_transaction_session_timeout=2000";
+/// The same for a session whose statements nobody else bounds: no lock is waited for much longer than it takes to get it.
+const BOUNDED: &str = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=2000";
 /// The same for a session that reads sources. It gives way sooner, and one whose peer takes no answers any more is ended too.
 const READING: &str =
-    "-c lock_timeout=1000 -c idle_in_transaction_session_timeout=5000 -c tcp_user_timeout=10000";
+    "-c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000 -c tcp_user_timeout=10000";
 
 /// What a session that applies batches adds. Every table of the gates is met by its key, whatever the size of the batch:
 /// so one plan suits all, and planning for each batch anew, which the server would prefer for short arrays, costs more than
@@ -48,7 +58,7 @@ const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=o
 /// What a session that only looks on adds. What it shows is met by key or by an index of what is open; where the server would
 /// rather read a whole small table, it would one day read a whole large one.
 const LOOKING_ON: &str =
-    "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=5000";
+    "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000";
 
 /// Connects and returns a store. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
@@ -66,30 +76,24 @@ pub async fn open_reader(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, &format!("{SESSION} {READING}"), OPENING).await
 }
 
-/// The same, bounded as [`open_within`] is.
-pub async fn open_reader_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
-    let session = format!("{SESSION} {READING} {}", bound(patience));
-    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
-}
-
 /// As [`open`], for a session of the daemon: no statement is waited for longer than `patience`, and the server ends it by
 /// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
 /// somebody holds that lock those would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
-    let session = format!("{SESSION} {BOUNDED} {}", bound(patience));
+    let session = format!("{SESSION} {IDLE} {}", bound(patience));
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
 /// As [`open_within`], for a session that asks for the lease: both opening it and each answer are waited for no longer than
 /// `wait`. The server may take until `patience`, because the session that got the lease goes on to keep it.
 pub async fn open_claimant(target: &Target, name: &str, wait: Duration, patience: Duration) -> Result<Store> {
-    let session = format!("{SESSION} {BOUNDED} {}", bound(patience));
+    let session = format!("{SESSION} {IDLE} {}", bound(patience));
     Ok(open_with(target, name, &session, wait.min(OPENING)).await?.within(wait))
 }
 
 /// The same for a session that does little else than apply batches.
 pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
-    let session = format!("{SESSION} {BOUNDED} {WRITING} {}", bound(patience));
+    let session = format!("{SESSION} {IDLE} {WRITING} {}", bound(patience));
     // The server's word comes first: that it ended a batch is another thing than that it is gone.
     Ok(open_with(target, name, &session, OPENING).await?.within(patience + SERVER_FIRST))
 }
@@ -112,7 +116,7 @@ pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
 async fn open_with(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Store> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
     match tokio::time::timeout(opening, client(target, name, session)).await {
-        Ok(opened) => opened.map(|(client, wanted, major)| Store::new(client, wanted, major)),
+        Ok(opened) => opened,
         Err(_) => Err(Error::new(
             Kind::Connection,
             format!("cannot connect to {target}: it did not answer within {opening:?}"),
@@ -120,12 +124,12 @@ async fn open_with(target: &Target, name: &str, session: &str, opening: Duration
     }
 }
 
-async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, oneshot::Sender<()>, u32)> {
+async fn client(target: &Target, name: &str, session: &str) -> Result<Store> {
     let mut config = target.pg().clone();
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(instance::application(name));
     let failed = |e: tokio_postgres::Error| explain(e, target);
-    let (client, wanted, any_bytes, major) = if target.tls == Tls::Disable || target.host().starts_with('/') {
+    let (client, wanted, any_bytes, major) = if is_plain(target) {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
         let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
         (client, attend(connection), any_bytes, major)
@@ -144,9 +148,37 @@ async fn client(target: &Target, name: &str, session: &str) -> Result<(Client, o
     }
     // Some platforms cannot notice that the peer is gone while a statement runs, and refuse to be asked to.
     match client.batch_execute(include_str!("sql/client_check.sql")).await {
-        Err(e) if e.as_db_error().is_none() => Err(failed(e)),
-        _ => Ok((client, wanted, major)),
+        Err(e) if e.as_db_error().is_none() => return Err(failed(e)),
+        _ => {}
     }
+    let pid = read_back(&client, target, session).await?;
+    let watched = Watched { target: target.clone(), pid, cancel: client.cancel_token() };
+    Ok(Store::new(client, wanted, major, watched))
+}
+
+/// Whether the session got what it asked for; its process at the server.
+async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i32> {
+    let answer = client.simple_query(&settings::question(session)).await.map_err(|e| explain(e, target))?;
+    let row = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let value = |i| row.and_then(|row| row.get(i));
+    settings::compare(session, value(0).unwrap_or_default()).map_err(|e| e.context(target))?;
+    let pid = value(1).and_then(|pid| pid.parse().ok());
+    pid.ok_or_else(|| Error::new(Kind::Internal, format!("{target} did not tell the session's process")))
+}
+
+fn is_plain(target: &Target) -> bool {
+    target.tls == Tls::Disable || target.host().starts_with('/')
+}
+
+/// Asks the server to end the statement that a session of ours runs, if it runs one.
+pub(super) async fn cancel(target: &Target, token: &CancelToken) -> Result<()> {
+    if is_plain(target) {
+        return Ok(token.cancel_query(NoTls).await?);
+    }
+    Ok(token.cancel_query(MakeRustlsConnect::new(tls_config(target)?)).await?)
 }
 
 /// What a session asks for at a server of this major version.

@@ -2,6 +2,7 @@
 //! one may not see leaves the others alone.
 
 mod capture;
+mod others;
 mod server;
 
 use crate::config::Config;
@@ -29,6 +30,8 @@ impl Store {
         take("role", self.look_at_role().await)?;
         take("migrations", self.look_at_migrations().await)?;
         take("shape", self.look_at_shape().await)?;
+        take("schemas", self.look_at_schemas().await)?;
+        take("triggers", self.look_at_triggers().await)?;
         take("trace columns", self.look_at_causation().await)?;
         take("sources", self.look_at_sources(config).await)?;
         take("replication", look_at_replication(config, replication).await)?;

@@ -9,6 +9,7 @@ pub mod cursor;
 pub mod dead_letter;
 pub mod doctor;
 pub mod findings;
+mod give_way;
 pub mod lease;
 pub mod metrics;
 pub mod migrate;
@@ -19,6 +20,7 @@ pub mod reading;
 pub mod replication;
 pub mod retry;
 pub mod rows;
+pub mod settings;
 pub mod status;
 pub mod trial;
 pub mod trust;
@@ -27,8 +29,9 @@ mod value;
 pub mod watch;
 
 use crate::error::{Error, Kind, Result};
+use give_way::{Lookout, Watched};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
@@ -41,13 +44,23 @@ pub struct Store {
     /// How long a statement may go unanswered before the connection is taken for dead.
     patience: Option<Duration>,
     major: u32,
+    /// It reads no view, from its first statement to its last.
+    tables_only: bool,
+    /// What another session needs to know to look after this one.
+    watched: Arc<Watched>,
     /// Its end tells the connection's task that nobody waits for an answer any more.
     _wanted: oneshot::Sender<()>,
 }
 
 impl Store {
-    fn new(client: Client, wanted: oneshot::Sender<()>, major: u32) -> Self {
-        Self { client, prepared: Mutex::new(HashMap::new()), patience: None, major, _wanted: wanted }
+    fn new(client: Client, wanted: oneshot::Sender<()>, major: u32, watched: Watched) -> Self {
+        let (prepared, watched) = (Mutex::default(), Arc::new(watched));
+        Self { client, prepared, patience: None, major, tables_only: false, watched, _wanted: wanted }
+    }
+
+    /// For a read that begins now.
+    fn lookout(&self) -> Lookout {
+        Lookout::after(&self.watched)
     }
 
     /// The server's major version.

@@ -79,7 +79,7 @@ impl Store {
         let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
         let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
         let sql = quote::fill(include_str!("sql/absent_keys.sql"), &places);
-        let rows = self.rows(&sql, &[&keys]).await.map_err(Error::of_source)?;
+        let rows = self.rows_of_tables(&sql, &[&keys]).await.map_err(Error::of_source)?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -57,6 +57,16 @@ pub const ANY_BYTES: &str = include_str!("sql/any_bytes.sql");
 /// Asked of both ends: rows of another server, or of another of its databases, would be recorded as if they were ours.
 pub const SERVER_IDENTITY: &str = include_str!("sql/server_identity.sql");
 
+/// What is wrong with a publication.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublicationProblem {
+    /// There is none of that name, so every slot is older than the one that will be made.
+    #[error("publication {name} does not exist")]
+    Absent { name: String },
+    #[error("publication {name} {how}")]
+    Wrong { name: String, how: String },
+}
+
 impl Store {
     /// Whether this session's server and role can stream at all.
     pub async fn check_streaming(&self) -> Result<()> {
@@ -177,33 +187,38 @@ impl Store {
     }
 
     /// `None` when the publication carries exactly the sources, else what is wrong with it.
-    pub async fn publication_problem(&self, name: &str, sources: &[Arc<Source>]) -> Result<Option<String>> {
+    pub async fn publication_problem(
+        &self,
+        name: &str,
+        sources: &[Arc<Source>],
+    ) -> Result<Option<PublicationProblem>> {
+        let wrong = |how: String| PublicationProblem::Wrong { name: name.to_owned(), how };
         let Some(row) = self.optional(include_str!("sql/publication.sql"), &[&name]).await? else {
-            return Ok(Some(format!("publication {name} does not exist")));
+            return Ok(Some(PublicationProblem::Absent { name: name.to_owned() }));
         };
         if row.try_get("puballtables")? {
-            return Ok(Some(format!("publication {name} is for all tables and would carry row contents")));
+            return Ok(Some(wrong("is for all tables and would carry row contents".to_owned())));
         }
         if !row.try_get::<_, bool>("pubinsert")? || row.try_get("pubmore")? {
-            return Ok(Some(format!("publication {name} must publish inserts and nothing else")));
+            return Ok(Some(wrong("must publish inserts and nothing else".to_owned())));
         }
         let tables: Vec<PublishedTable> = serde_json::from_value(row.try_get("tables")?)?;
         let sources = &self.publishable(sources).await?.sources;
         for source in sources {
             if let Some(problem) = table_problem(source, &tables) {
-                return Ok(Some(format!("publication {name} {problem}")));
+                return Ok(Some(wrong(problem)));
             }
         }
         let note: Option<String> = row.try_get("note")?;
         if let Some(problem) = filter_problem(note.as_deref(), sources, row.try_get("filters")?) {
-            return Ok(Some(format!("publication {name} {problem}")));
+            return Ok(Some(wrong(problem.to_owned())));
         }
         let known = |t: &PublishedTable| {
             sources.iter().any(|s| s.definition.schema == t.schema && s.definition.table() == t.table)
         };
-        Ok(tables.iter().find(|t| !known(t)).map(|t| {
-            format!("publication {name} carries {}.{}, which is no registered source", t.schema, t.table)
-        }))
+        let stranger = tables.iter().find(|t| !known(t));
+        Ok(stranger
+            .map(|t| wrong(format!("carries {}.{}, which is no registered source", t.schema, t.table))))
     }
 
     /// Changes whenever the publication's catalogue entries do; empty when there is none.

@@ -8,6 +8,7 @@ use crate::core::lsn::Lsn;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::careful::Careful;
+use crate::store::give_way::{Lookout, gave_way};
 use crate::store::lease::Lease;
 use crate::store::value::{Text, from_pg, to_pg};
 use crate::store::{Store, answered, quote, reading};
@@ -25,7 +26,14 @@ pub const BATCH_BYTES: usize = 2 << 20;
 const LONGEST_SCAN: Duration = Duration::from_secs(600);
 
 /// How often a transaction that waits says that it is there; well below the server's bound of `connect::READING`.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+
+/// How many rows of unknown width are asked for first.
+const FIRST_ROWS: i32 = 500;
+
+/// A stretch whose read gave way is read again this often, after a pause each time. Whoever waited has had their turn by then.
+const READ_AGAIN: u32 = 20;
+const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
 
 /// A row and the open range it was found in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +58,34 @@ impl Store {
         Ok(())
     }
 
+    /// From now on this session reads nothing but tables. A source is a table when its definition is checked; its owner may put
+    /// a view in its place at any later moment, and what that calls would run with our rights.
+    pub async fn only_tables(mut self) -> Result<Self> {
+        self.set_tables_only(true).await?;
+        self.tables_only = true;
+        Ok(self)
+    }
+
+    /// What a statement brings that reads a source, also in a session that goes on to read views of ours.
+    pub async fn rows_of_tables(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<tokio_postgres::Row>> {
+        if self.tables_only {
+            return self.rows(sql, params).await;
+        }
+        self.set_tables_only(true).await?;
+        let rows = self.rows(sql, params).await;
+        self.set_tables_only(false).await?;
+        rows
+    }
+
+    async fn set_tables_only(&self, on: bool) -> Result<()> {
+        self.rows(include_str!("sql/tables_only.sql"), &[&on]).await?;
+        Ok(())
+    }
+
     /// A page of the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes
     /// ran out.
     pub(super) async fn range_page(
@@ -65,20 +101,23 @@ impl Store {
         let statement = self.statement(&sql).await.map_err(Error::of_source);
         let statement = statement.context(format!("source {}", source.name()))?;
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
-        let reading = |e: Error| e.of_source().context(format!("reading {}", source.name()));
-        let stream = self.answer(self.client.query_raw(&statement, params)).await.map_err(reading)?;
-        let mut stream = std::pin::pin!(stream);
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = self.answer(stream.try_next()).await.map_err(reading)? {
-            let range = Range { lo: row.try_get(0)?, hi: row.try_get(1)? };
-            let row = text_row(&row, 2)?;
-            bytes += row.size();
-            found.push(Found { range, row });
-            if bytes > BATCH_BYTES {
-                break; // What is left stays in its range and is read next.
+        let reading = async {
+            let stream = self.answer(self.client.query_raw(&statement, params)).await?;
+            let mut stream = std::pin::pin!(stream);
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = self.answer(stream.try_next()).await? {
+                let range = Range { lo: row.try_get(0)?, hi: row.try_get(1)? };
+                let row = text_row(&row, 2)?;
+                bytes += row.size();
+                found.push(Found { range, row });
+                if bytes > BATCH_BYTES {
+                    break; // What is left stays in its range and is read next.
+                }
             }
-        }
-        Ok(found)
+            Ok(found)
+        };
+        let found = self.lookout().unless(reading).await;
+        found.map_err(|e: Error| e.of_source().context(format!("reading {}", source.name())))
     }
 
     /// A stretch of the source in key order, after `after` if given. None when there are no more; fewer than `limit` may also
@@ -129,11 +168,26 @@ impl Store {
                 ("to", &bound("<=", &span.to)?),
             ],
         );
-        let reading = |e: Error| e.of_source().context(format!("reading {}", source.name()));
-        let stream = self.answer(self.client.query_raw(&sql, [&limit])).await.map_err(reading)?;
+        let mut left = READ_AGAIN;
+        loop {
+            match self.lookout().unless(self.stretch(&sql, limit)).await {
+                Err(e) if e.kind == Kind::SourceLocked && e.code.is_none() && left > 0 => {
+                    left -= 1;
+                    tokio::time::sleep(TURN_OF_OTHERS).await;
+                }
+                read => {
+                    return read
+                        .map_err(|e: Error| e.of_source().context(format!("reading {}", source.name())));
+                }
+            }
+        }
+    }
+
+    async fn stretch(&self, sql: &str, limit: i64) -> Result<Vec<(bool, Row)>> {
+        let stream = self.answer(self.client.query_raw(sql, [&limit])).await?;
         let mut stream = std::pin::pin!(stream);
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = self.answer(stream.try_next()).await.map_err(reading)? {
+        while let Some(row) = self.answer(stream.try_next()).await? {
             let (fresh, row) = (row.try_get("fresh")?, text_row(&row, 1)?);
             bytes += row.size();
             rows.push((fresh, row));
@@ -218,7 +272,9 @@ impl Frontier {
 
 /// One frontier pass: a REPEATABLE READ snapshot, a look at every row, and a portal over those that are selected.
 pub struct FrontierRead<'a> {
-    pub(super) transaction: Transaction<'a>,
+    /// None after it gave way.
+    pub(super) transaction: Option<Transaction<'a>>,
+    pub(super) lookout: Lookout,
     /// None when nothing is selected.
     pub(super) portal: Option<Portal>,
     /// Rows are read one by one where they cannot be read together.
@@ -227,6 +283,8 @@ pub struct FrontierRead<'a> {
     there: i64,
     /// Rows that were asked for and not yet taken: they wait in the socket, not in memory.
     fetched: Option<Pin<Box<RowStream>>>,
+    /// How many bytes a row had on average in the widest batch.
+    width: usize,
     patience: Option<Duration>,
     pub snapshot: Snapshot,
     pub relation: Relation,
@@ -254,7 +312,7 @@ impl Store {
         carefully: bool,
     ) -> Result<FrontierRead<'_>> {
         let known = self.frontier(worker, source.name()).await?;
-        let patience = self.patience;
+        let (patience, mut lookout) = (self.patience, self.lookout());
         let begin = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
         let transaction = answered(patience, begin.read_only(true).start()).await?;
         // The snapshot is taken by this statement and holds for all that follow.
@@ -275,7 +333,7 @@ impl Store {
         let reading = || format!("reading {}", source.name());
         let scan = reading::scan(source, &predicate);
         let longest = patience.map(|p| p + LONGEST_SCAN);
-        let scanned = answered(longest, transaction.query_one(&scan, &[])).await;
+        let scanned = lookout.unless(answered(longest, transaction.query_one(&scan, &[]))).await;
         let scanned = scanned.map_err(Error::of_source).context(reading())?;
         let there = scanned.try_get("there")?;
         let portal = match scanned.try_get::<_, Option<&str>>("first")? {
@@ -288,12 +346,16 @@ impl Store {
             None => None,
         };
         let careful = carefully.then(|| Careful::new(source));
+        let transaction = Some(transaction);
+        let (fetched, width) = (None, 0);
         Ok(FrontierRead {
             transaction,
+            lookout,
             portal,
             careful,
             there,
-            fetched: None,
+            fetched,
+            width,
             patience,
             snapshot,
             relation,
@@ -376,33 +438,17 @@ impl FrontierRead<'_> {
         if self.careful.is_some() {
             return self.next_carefully(limit).await;
         }
-        let patience = self.scan_patience();
-        let (mut rows, mut bytes) = (Vec::new(), 0);
-        let Some(portal) = &self.portal else { return Ok(rows) };
-        loop {
-            let mut asked = false;
-            let fetched = match &mut self.fetched {
-                Some(fetched) => fetched,
-                None => {
-                    asked = true;
-                    let stream = self.transaction.query_portal_raw(portal, limit);
-                    self.fetched.insert(Box::pin(answered(patience, stream).await.map_err(Error::of_source)?))
-                }
-            };
-            while let Some(row) = answered(patience, fetched.try_next()).await.map_err(Error::of_source)? {
-                let row = text_row(&row, 0)?;
-                bytes += row.size();
-                rows.push(row);
-                if bytes > BATCH_BYTES {
-                    return Ok(rows);
-                }
-            }
-            self.fetched = None;
-            // What was left of an earlier request may have been nothing; only a new one that brings none is the end.
-            if asked || !rows.is_empty() {
-                return Ok(rows);
-            }
-        }
+        // Not more than fit a batch: what we do not take the server waits to send, and meanwhile it cannot be cancelled.
+        let fit =
+            i32::try_from(BATCH_BYTES.checked_div(self.width).unwrap_or(usize::MAX)).unwrap_or(i32::MAX);
+        let limit = limit.min(if self.width == 0 { FIRST_ROWS } else { fit.max(1) });
+        let transaction = self.transaction.as_ref().ok_or_else(gave_way)?;
+        let Some(portal) = &self.portal else { return Ok(Vec::new()) };
+        let longest = self.patience.map(|p| p + LONGEST_SCAN);
+        let fetch = fetch(transaction, portal, &mut self.fetched, limit, longest);
+        let (rows, bytes) = self.lookout.unless(fetch).await.map_err(Error::of_source)?;
+        self.width = self.width.max(bytes.checked_div(rows.len()).unwrap_or(0));
+        Ok(rows)
     }
 
     /// How long the next rows may take to come.
@@ -411,23 +457,31 @@ impl FrontierRead<'_> {
     }
 
     /// Does something else while the transaction waits. The server ends a transaction that says nothing for a few seconds,
-    /// because whoever holds it may be stopped; so we say that we are not.
-    pub async fn meanwhile<T>(&self, work: impl Future<Output = T>) -> T {
+    /// because whoever holds it may be stopped; so we say that we are not. If somebody waits for it, it ends, and the next
+    /// read says so; what was begun is done to its end.
+    pub async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
+        while let Some(transaction) = &self.transaction {
+            let wanted = tokio::select! {
                 done = &mut work => return done,
+                () = self.lookout.noticed() => true,
                 () = tokio::time::sleep(SIGN_OF_LIFE) => {
                     // An empty statement, sent and not waited for: its answer comes after the rows that wait in the socket.
                     // What is wrong with the session is told to whoever fetches next.
-                    let _ = self.transaction.batch_execute("").now_or_never();
+                    let _ = transaction.batch_execute("").now_or_never();
+                    false
                 }
+            };
+            if wanted {
+                // Dropping them discards the rows and sends the rollback, neither of which is waited for.
+                (self.fetched, self.transaction) = (None, None);
             }
         }
+        work.await
     }
 
     /// Whether every id that was handed off still has its row, in the same snapshot.
-    pub async fn conservation(&self, worker: &str, source: &Source) -> Result<Option<Conservation>> {
+    pub async fn conservation(&mut self, worker: &str, source: &Source) -> Result<Option<Conservation>> {
         let definition = &source.definition;
         let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
         let sql = quote::fill(
@@ -436,7 +490,10 @@ impl FrontierRead<'_> {
         );
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &source.name(), &lowest, &highest, &self.there];
         let patience = self.patience.map(|p| p + LONGEST_SCAN);
-        let row = answered(patience, self.transaction.query_one(&sql, &params))
+        let transaction = self.transaction.as_ref().ok_or_else(gave_way)?;
+        let row = self
+            .lookout
+            .unless(answered(patience, transaction.query_one(&sql, &params)))
             .await
             .map_err(Error::of_source)
             .context(format!("counting the rows of {}", source.name()))?;
@@ -451,7 +508,44 @@ impl FrontierRead<'_> {
 
     pub async fn close(mut self) -> Result<()> {
         self.fetched = None;
-        answered(self.patience, self.transaction.rollback()).await
+        match self.transaction.take() {
+            Some(transaction) => answered(self.patience, transaction.rollback()).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The next rows of a portal, and their bytes. What is beyond a batch stays in `fetched`.
+async fn fetch(
+    transaction: &Transaction<'_>,
+    portal: &Portal,
+    fetched: &mut Option<Pin<Box<RowStream>>>,
+    limit: i32,
+    patience: Option<Duration>,
+) -> Result<(Vec<Row>, usize)> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    loop {
+        let asked = fetched.is_none();
+        let stream = match fetched {
+            Some(stream) => stream,
+            None => {
+                let stream = answered(patience, transaction.query_portal_raw(portal, limit)).await?;
+                fetched.insert(Box::pin(stream))
+            }
+        };
+        while let Some(row) = answered(patience, stream.try_next()).await? {
+            let row = text_row(&row, 0)?;
+            bytes += row.size();
+            rows.push(row);
+            if bytes > BATCH_BYTES {
+                return Ok((rows, bytes));
+            }
+        }
+        *fetched = None;
+        // What was left of an earlier request may have been nothing; only a new one that brings none is the end.
+        if asked || !rows.is_empty() {
+            return Ok((rows, bytes));
+        }
     }
 }
 

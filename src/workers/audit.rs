@@ -34,6 +34,10 @@ const RESUMABLE: Duration = Duration::from_secs(24 * 3600);
 /// A row that was committed a moment ago may still be on its way through the intake; it is asked for again this long.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How often a scan begins again after it gave way to somebody who waited for the source, each time after a pause.
+const GIVE_WAY: u32 = 20;
+const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
+
 /// Takes the audit's lease; two audits at once would count each other's repairs. One that was killed is waited for.
 pub async fn claim(store: &Store) -> Result<Lease> {
     let begun = Instant::now();
@@ -147,7 +151,7 @@ impl Audit<'_> {
         while progress.phase == Phase::Rows {
             let mut begun = Instant::now();
             let rows = self
-                .store
+                .reader
                 .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
                 .await?;
             let mut names = vec![];
@@ -194,7 +198,15 @@ impl Audit<'_> {
         report: &mut impl FnMut(&Progress),
     ) -> Result<Progress> {
         let terms = self.scope.terms(&self.source)?;
-        let mut read = self.reader.read_frontier(self.intake, &self.source, carefully).await?;
+        let mut left = GIVE_WAY;
+        let mut read = loop {
+            match self.reader.read_frontier(self.intake, &self.source, carefully).await {
+                // Nothing is counted yet, so the pass may begin again. Later it may not: its repairs would be counted by nobody.
+                Err(e) if e.kind == Kind::SourceLocked && !e.of_source && left > 0 => left -= 1,
+                read => break read?,
+            }
+            tokio::time::sleep(TURN_OF_OTHERS).await;
+        };
         let mut progress = Progress::begun(&read.snapshot, terms);
         while progress.phase == Phase::Rows {
             let begun = Instant::now();

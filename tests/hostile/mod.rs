@@ -203,6 +203,10 @@ impl Run {
         world.daemon.end();
         if let Some(operators) = &operators {
             eprintln!("{name}: {}", operators.summary());
+            assert!(operators.acts() > 0, "{name}: no operator acted:\n{}", operators.journal(200));
+            // Each comes before any comes again, and a minute is enough for all.
+            let never = if self.seconds >= LONG { operators.never() } else { vec![] };
+            assert!(never.is_empty(), "{name}: {never:?} never went through:\n{}", operators.journal(400));
             slow.extend(self.delayed(&world, operators, &client, &name).await);
         }
         assert_eq!(dead, 0, "{name}: nothing was written that could not be handed off");
@@ -352,7 +356,12 @@ impl Run {
                 "{name}: own tables complete after {took:.2?}; {} births by the probe, the slowest {:.2?}, {} over a second",
                 measured.births, measured.slowest, measured.slow
             );
-            wrong.extend(measured.blame.iter().map(|b| format!("a session of ours blocked Birth for {b}")));
+            let blame = measured.blame(&world.windows());
+            wrong.extend(blame.iter().map(|b| format!("a session of ours blocked Birth for {b}")));
+            if measured.births == 0 {
+                wrong.push("the probe bore nothing, so nobody measured whether Birth is blocked".to_owned());
+            }
+            operators.slow_machine(measured.slow_machine);
         }
         let count = wrong.len();
         wrong.truncate(60);
@@ -366,7 +375,8 @@ impl Run {
         );
     }
 
-    /// Rows of sources that nobody acts on, whose signals took longer than promised though no machine failed.
+    /// Rows of sources that nobody acts on, whose signals took longer than promised though no machine failed or was too slow for
+    /// anything.
     async fn delayed(
         &self,
         world: &World,

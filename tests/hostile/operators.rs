@@ -2,12 +2,13 @@
 //! the writers write. Seeded; each act goes through the program's own commands or plain SQL, ends by itself, is undone, and
 //! stands in the journal. `HOSTILE_ACTORS` chooses some by name.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, RwLockWriteGuard};
 use tokio_postgres::{Client, NoTls};
 
 use super::books::{self, TABLES};
@@ -76,7 +77,8 @@ impl Definition {
     fn toml(&self, table: &str, id: &str) -> String {
         let mut text = format!(
             "[[source]]\nname = \"{table}\"\nid = {{ column = \"id\", type = \"{id}\" }}\n\
-             columns = [\"id\", \"code\", \"class\", \"producer\", \"agent\"]\nsource_system = \"producer\"\n\
+             columns = [\"id\", \"code\", \"class\", \"producer\", \"agent\", \"born_at\"]\nsource_system = \"producer\"\n\
+             order = {{ column = \"born_at\", type = \"timestamptz\" }}\n\
              actor_ref = \"agent\"\nbatch_size = {}\n",
             self.batch
         );
@@ -122,6 +124,10 @@ pub struct Operators {
     /// When an act delays signals on purpose.
     pub windows: Mutex<Vec<(SystemTime, SystemTime)>>,
     chosen: Option<Vec<String>>,
+    /// How often each kind of act went through.
+    done: Mutex<BTreeMap<&'static str, u64>>,
+    /// The acts that each lane has still to play, so that each comes before any comes again.
+    decks: [Mutex<Vec<&'static str>>; 2],
 }
 
 pub type Outcome = Result<(), String>;
@@ -154,6 +160,8 @@ impl Operators {
             began: Instant::now(),
             windows: Mutex::default(),
             chosen,
+            done: Mutex::default(),
+            decks: Default::default(),
         });
         for table in 0..TABLES.len() {
             operators.define(table, Definition::first(), false).await.expect("the first definition");
@@ -172,8 +180,8 @@ impl Operators {
                 tokio::spawn(tables::write(Arc::clone(self), [3_000 + writer, round], Arc::clone(&stop)))
             })
             .collect();
-        let decisions = self.lane(&DECISIONS, [3_100, round], until, (50, 500));
-        let on_tables = self.lane(&tables::ACTS, [3_101, round], until, (50, 400));
+        let decisions = self.lane(&DECISIONS, 0, round, until, (50, 500));
+        let on_tables = self.lane(&tables::ACTS, 1, round, until, (50, 400));
         tokio::join!(decisions, on_tables);
         stop.store(true, Ordering::Relaxed);
         for task in writers.into_iter().chain(advisory) {
@@ -186,21 +194,60 @@ impl Operators {
         self.chosen.as_ref().is_none_or(|chosen| chosen.iter().any(|c| c == name))
     }
 
-    async fn lane(&self, acts: &[&'static str], place: [u64; 2], until: Instant, pause: (u64, u64)) {
-        let mut random = Random::at(self.seed, place);
+    async fn lane(&self, acts: &[&'static str], lane: usize, round: u64, until: Instant, pause: (u64, u64)) {
+        let mut random = Random::at(self.seed, [3_100 + lane as u64, round]);
         let acts: Vec<_> = acts.iter().copied().filter(|name| self.plays(name)).collect();
         while !acts.is_empty() && Instant::now() < until {
-            let (what, table) = (random.pick(&acts), random.between(0, 2) as usize);
+            let (what, table) = (self.draw(lane, &acts, &mut random), random.between(0, 2) as usize);
             let began = Instant::now();
             self.note(&format!("{what} {} begins", TABLES[table].0));
             let outcome = match DECISIONS.contains(&what) {
                 true => self.decide(what, table, &mut random).await,
                 false => tables::act(self, what, table, &mut random).await,
             };
+            match &outcome {
+                Ok(()) => *locked(&self.done).entry(what).or_default() += 1,
+                // The server was away, or somebody held the table: it is played again before the others are.
+                Err(_) => locked(&self.decks[lane]).insert(0, what),
+            }
+            let taken = outcome.as_ref().err().filter(|e| e.contains("a role without privileges took"));
+            assert!(taken.is_none(), "{taken:?}");
             let end = outcome.err().map_or_else(String::new, |e| format!(", failed: {e}"));
             self.note(&format!("{what} {} is over after {:.2?}{end}", TABLES[table].0, began.elapsed()));
             tokio::time::sleep(Duration::from_millis(random.between(pause.0, pause.1))).await;
         }
+    }
+
+    /// One of the acts that were not played since all of them were.
+    fn draw(&self, lane: usize, acts: &[&'static str], random: &mut Random) -> &'static str {
+        let mut deck = locked(&self.decks[lane]);
+        if deck.is_empty() {
+            deck.extend_from_slice(acts);
+        }
+        let place = random.next() % deck.len() as u64;
+        deck.swap_remove(usize::try_from(place).unwrap_or(0))
+    }
+
+    /// The acts that were to be played and never went through.
+    pub fn never(&self) -> Vec<&'static str> {
+        let done = locked(&self.done);
+        let all = DECISIONS.iter().chain(&tables::ACTS).copied();
+        all.filter(|what| self.plays(what) && !done.contains_key(what)).collect()
+    }
+
+    /// How many acts went through.
+    pub fn acts(&self) -> u64 {
+        locked(&self.done).values().sum()
+    }
+
+    /// Times that say nothing about who was held up by whom.
+    pub fn slow_machine(&self, times: Vec<(SystemTime, SystemTime)>) {
+        locked(&self.windows).extend(times);
+    }
+
+    /// An act held signals up on purpose, from `began` until a moment from now.
+    pub fn delayed_since(&self, began: SystemTime) {
+        locked(&self.windows).push((began, SystemTime::now() + Duration::from_secs(2)));
     }
 
     async fn decide(&self, what: &str, table: usize, random: &mut Random) -> Outcome {
@@ -234,11 +281,13 @@ impl Operators {
                 tokio::time::sleep(Duration::from_millis(random.between(10, 700))).await;
                 self.insist_on(&["types", "activate", kind]).await?;
                 // What was captured is drained when the keeper looks next.
-                let ended = SystemTime::now() + Duration::from_secs(2);
-                self.windows.lock().unwrap_or_else(PoisonError::into_inner).push((began, ended));
+                self.delayed_since(began);
                 held
             }
             "retire" => {
+                // An integer key that another row took is told from the retired one by time alone, and only roughly: not if the
+                // row was written, and not yet compared, when the signals of the key's neighbours were retired.
+                let _quiet = self.settle(0).await.ok_or("the rows before it did not settle")?;
                 let client = self.session().await?;
                 let ago = random.between(0, 3_000);
                 let sql = format!(
@@ -256,13 +305,14 @@ impl Operators {
             "audit" => self.command(&["audit", "--full"], COMMAND).await,
             _ => {
                 let soon = Duration::from_millis(random.between(20, 600));
-                self.command(&["audit", "--full"], soon).await
+                let killed = self.command(&["audit", "--full"], soon).await;
+                killed.or_else(|e| if e.contains("killed after") { Ok(()) } else { Err(e) })
             }
         }
     }
 
     fn definition(&self, table: usize) -> Definition {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)[table].clone()
+        locked(&self.current)[table].clone()
     }
 
     /// Puts a definition into force and notes in the books when that began and when it was done. `settle`: the rows before
@@ -270,7 +320,7 @@ impl Operators {
     async fn define(&self, table: usize, new: Definition, settle: bool) -> Outcome {
         let (name, id) = TABLES[table];
         let n = self.numbers[table].fetch_add(1, Ordering::Relaxed);
-        let settled = if settle { self.settle(table).await } else { None };
+        let settled = if settle { self.settle(table).await.map(|(at, _)| at) } else { None };
         let said = settled.as_deref().unwrap_or("unsettled");
         self.note(&format!("definition {n} of {name} ({said}): {}", new.summary()));
         let settled = settled.map_or_else(
@@ -302,19 +352,20 @@ impl Operators {
             "update verify.definition set returned = clock_timestamp() where source = '{name}' and n = {n} and returned is null"
         ))
         .await?;
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)[table] = new;
+        locked(&self.current)[table] = new;
         Ok(())
     }
 
-    /// Waits, with the writers of the table at rest, until every row of it is handed off; through which moment that is so.
-    pub async fn settle(&self, table: usize) -> Option<String> {
-        let _alone = self.gates[table].write().await;
+    /// Waits, with the writers of the table at rest, until every row of it is handed off; through which moment that is so. The
+    /// writers rest for as long as the caller holds what is returned.
+    pub async fn settle(&self, table: usize) -> Option<(String, RwLockWriteGuard<'_, ()>)> {
+        let alone = self.gates[table].write().await;
         let client = self.session().await.ok()?;
         let at: String = client.query_one("select clock_timestamp()::text", &[]).await.ok()?.get(0);
         let deadline = Instant::now() + SETTLING;
         while Instant::now() < deadline {
             if books::missing(&client, TABLES[table].0).await.ok()?.is_empty() {
-                return Some(at);
+                return Some((at, alone));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -349,7 +400,10 @@ impl Operators {
         let deadline = Instant::now() + UNDOING;
         loop {
             let done = match self.session().await {
-                Ok(client) => client.batch_execute(sql).await.map_err(told),
+                Ok(client) => {
+                    let sql = format!("set lock_timeout = '3s'; {sql}");
+                    client.batch_execute(&sql).await.map_err(told)
+                }
                 Err(e) => Err(e),
             };
             if done.is_ok() || Instant::now() > deadline {
@@ -403,20 +457,20 @@ impl Operators {
 
     pub fn note(&self, text: &str) {
         let line = format!("{:8.3} {text}", self.began.elapsed().as_secs_f64());
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        locked(&self.journal).push(line);
     }
 
     pub fn journal(&self, lines: usize) -> String {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = locked(&self.journal);
         journal[journal.len().saturating_sub(lines)..].join("\n")
     }
 
     /// How many acts there were, and how many failed.
     pub fn summary(&self) -> String {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = locked(&self.journal);
         let over = journal.iter().filter(|line| line.contains(" is over after ")).count();
         let failed = journal.iter().filter(|line| line.contains(", failed: ")).count();
-        format!("{over} acts of operators, {failed} failed")
+        format!("{over} acts of operators, {failed} failed; went through: {:?}", locked(&self.done))
     }
 }
 
@@ -428,6 +482,10 @@ impl Definition {
              excluded {excluded:?}, producers {producers:?}, batch {batch}"
         )
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub fn told(e: impl std::error::Error) -> String {

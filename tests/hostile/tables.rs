@@ -1,5 +1,6 @@
 //! What the hostile operator does to the suite's own tables, in plain SQL: rename, truncate, rewrite, swap, row security,
-//! privileges, columns, rows that cannot be handed off, locks and held transactions. And the writers of these tables.
+//! privileges, columns, rows that cannot be handed off, locks, migrations of Birth's table and held transactions. And the
+//! writers of these tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use super::books::{TABLES, note};
 use super::operators::{Operators, Outcome, told};
 use super::random::Random;
 
-pub const ACTS: [&str; 10] = [
+pub const ACTS: [&str; 12] = [
     "rename",
     "truncate",
     "rewrite",
@@ -21,6 +22,8 @@ pub const ACTS: [&str; 10] = [
     "columns",
     "poison",
     "locks",
+    "migration",
+    "replication",
     "held",
 ];
 
@@ -42,7 +45,7 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
         }
         "truncate" => truncate(operators, &client, table, random).await,
         "rewrite" => {
-            let _quiet = operators.settle(table).await;
+            drop(operators.settle(table).await);
             let size = random.between(100, 4_000);
             if random.percent(50) {
                 return run(format!("vacuum full {name}")).await;
@@ -80,13 +83,18 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
                 true => (format!("'{code}-' || repeat('x', 1100000)"), "'w'".to_owned()),
                 false => (format!("'{code}'"), "'{\"password\": \"x\"}'".to_owned()),
             };
+            // A dead letter stands for its key, so the key is one that no other row will have.
+            let key = random.between(1, 1 << 40);
             run(format!(
-                "insert into hostile_notes (code, class, producer, agent) values ({code}, 'a', 'p1', {agent})"
+                "insert into hostile_notes (id, code, class, producer, agent) values (-{key}, {code}, 'a', 'p1', {agent})"
             ))
             .await
         }
         "locks" => {
             let table = random.pick(&[name, name, "registry_changelog", "birth_registry"]);
+            if random.percent(20) {
+                return nobody(&client, seconds_of(pause)).await;
+            }
             let mode = random.pick(&[
                 "access share",
                 "share",
@@ -94,12 +102,42 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
                 "exclusive",
                 "access exclusive",
             ]);
-            let seconds = pause.as_secs_f64();
+            let seconds = seconds_of(pause);
             if random.percent(30) {
                 let rows = format!("select from {name} limit 50 for update");
                 return run(format!("begin; {rows}; select pg_sleep({seconds}); commit")).await;
             }
-            run(format!("begin; lock table {table} in {mode} mode; select pg_sleep({seconds}); commit")).await
+            let began = std::time::SystemTime::now();
+            let held =
+                run(format!("begin; lock table {table} in {mode} mode; select pg_sleep({seconds}); commit"))
+                    .await;
+            if table != name {
+                operators.delayed_since(began);
+            }
+            held
+        }
+        "migration" => {
+            // Whoever migrates Birth's table waits for its readers, and every birth waits behind the migration.
+            // In one transaction, because what it waits for may be a prepared one, which ends with the round.
+            let began = std::time::SystemTime::now();
+            let migrated = run("set lock_timeout = '8s'; begin; \
+                 alter table birth_registry add constraint hostile check (entity_code is not null) not valid; \
+                 alter table birth_registry drop constraint hostile; commit"
+                .to_owned())
+            .await;
+            operators.delayed_since(began);
+            migrated
+        }
+        "replication" => {
+            let began = std::time::SystemTime::now();
+            run(format!("alter role {DAEMON} noreplication")).await?;
+            // A session that streams keeps what it was allowed when it began.
+            let end = "select pg_terminate_backend(active_pid) from pg_replication_slots where active_pid is not null";
+            let ended = run(end.to_owned()).await;
+            tokio::time::sleep(pause).await;
+            operators.insist(&format!("alter role {DAEMON} replication")).await?;
+            operators.delayed_since(began);
+            ended
         }
         _ => {
             // A snapshot, an xid and a lock on a row, for longer than any lane waits.
@@ -113,12 +151,41 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
     }
 }
 
+fn seconds_of(pause: Duration) -> f64 {
+    pause.as_secs_f64()
+}
+
+/// Every table and advisory lock that a role without any privilege can take, each in the strongest mode it is allowed.
+async fn nobody(client: &Client, seconds: f64) -> Outcome {
+    let sql = format!(
+        "set role hostile_nobody;
+         do $$
+         declare t record; m text;
+         begin
+             for t in select c.oid::regclass as name from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+                       where c.relkind in ('r', 'p', 'v') and n.nspname in ('public', 'gov_handoff') loop
+                 foreach m in array array['access exclusive', 'share', 'row exclusive', 'row share', 'access share'] loop
+                     begin
+                         execute format('lock table %s in %s mode nowait', t.name, m);
+                         raise exception 'a role without privileges took % in % mode', t.name, m using errcode = 'ZZ000';
+                     exception when insufficient_privilege or lock_not_available or wrong_object_type then null;
+                     end;
+                 end loop;
+             end loop;
+             perform pg_advisory_xact_lock_shared(n) from generate_series(0, 50) n;
+             perform pg_sleep({seconds});
+         end $$;
+         reset role"
+    );
+    client.batch_execute(&sql).await.map_err(told)
+}
+
 /// Takes all rows away; new ones take their keys, in the same transaction or after it.
 async fn truncate(operators: &Operators, client: &Client, table: usize, random: &mut Random) -> Outcome {
     let name = TABLES[table].0;
     // Rows that go before they were handed off are nobody's loss but the table's.
     if random.percent(70) {
-        operators.settle(table).await;
+        drop(operators.settle(table).await);
     }
     let (code, many) = (format!("t{:x}", random.next()), random.between(2, 12));
     let again = match TABLES[table].1 {
@@ -159,8 +226,10 @@ async fn swap(client: &Client, name: &str, id: &str) -> Outcome {
     let sql = format!(
         "begin; lock table {name} in access exclusive mode; {};
          alter table {name} rename to {name}_old;
-         create table {name} (id {id} primary key, code text not null, class text, producer text, agent text, padding varchar(4000));
-         insert into {name} (id, code, class, producer, agent, padding) select id, code, class, producer, agent, padding from {name}_old;
+         create table {name} (id {id} primary key, code text not null, class text, producer text, agent text, padding varchar(4000),
+                              born_at timestamptz default clock_timestamp());
+         insert into {name} (id, code, class, producer, agent, padding, born_at)
+         select id, code, class, producer, agent, padding, born_at from {name}_old;
          drop table {name}_old; {identity} {default} alter table {name} owner to {DAEMON}; commit",
         note(name)
     );
@@ -190,6 +259,8 @@ pub async fn undo(operators: &Operators) {
             operators.insist(&sql).await.expect("the table is as it was");
         }
     }
+    let role = format!("alter role {DAEMON} replication");
+    operators.insist(&role).await.expect("the role is as it was");
 }
 
 /// The locks that gates of an earlier version took, held by a role that may nothing else.

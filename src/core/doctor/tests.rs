@@ -57,3 +57,24 @@ fn what_cannot_be_told_is_worse_than_well_and_better_than_a_warning() {
     assert!(Verdict::Ok < Verdict::CannotTell && Verdict::CannotTell < Verdict::Warn);
     assert!(Verdict::Warn < Verdict::Fail);
 }
+
+#[test]
+fn a_stranger_may_create_beside_us_and_not_among_the_gates() {
+    let somebody = ["app".to_owned()];
+    assert_eq!(creators("gov_handoff", true, &[]).verdict, Verdict::Ok);
+    assert_eq!(creators("gov_handoff", true, &somebody).verdict, Verdict::Fail);
+    assert_eq!(creators("public", false, &somebody).verdict, Verdict::Ok);
+    assert_eq!(creators("public", false, &["PUBLIC".to_owned()]).verdict, Verdict::Warn);
+}
+
+#[test]
+fn a_trigger_inside_a_gate_belongs_to_somebody_trusted_and_names_its_schemas() {
+    let told = |trusted, pinned| {
+        let (table, trigger) = ("event_outbox".to_owned(), "t".to_owned());
+        let (function, owner) = ("f()".to_owned(), "o".to_owned());
+        foreign_trigger(&ForeignTrigger { table, trigger, function, owner, trusted, pinned })
+    };
+    assert_eq!(told(true, true), Check::ok("triggers", "t on event_outbox calls f() of o"));
+    assert_eq!(told(false, true).verdict, Verdict::Warn);
+    assert!(told(true, false).found.ends_with("without a search_path"));
+}

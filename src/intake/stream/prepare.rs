@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result};
+use crate::store::replication::PublicationProblem;
 use crate::store::{Store, connect};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub struct Prepared {
     pub new: bool,
     /// What was wrong with the publication of a slot that was there before. It decodes with the catalogue of the time, so rows
     /// that were written meanwhile will not come through it.
-    pub mended: Option<String>,
+    pub mended: Option<PublicationProblem>,
 }
 
 /// Makes sure that publication and slot are there and ours; creates them where allowed.
@@ -55,7 +56,7 @@ pub async fn prepare(
     }
     // A slot decodes with the catalogue of its time: one that is older than the publication cannot see it. We have just made
     // it, or somebody dropped it and made it again.
-    let younger = problem.as_ref().is_some_and(|p| p.ends_with("does not exist")) || blind;
+    let younger = matches!(problem, Some(PublicationProblem::Absent { .. })) || blind;
     if let Some(old) = slot.take_if(|_| younger) {
         if !config.create {
             return Err(Error::new(

@@ -191,7 +191,8 @@ impl Store {
     async fn burnt_ids(&self, source: &Source) -> Looked {
         let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
         let sql = quote::fill(include_str!("../sql/doctor_burnt.sql"), &[("table", &table), ("id", &id)]);
-        let row = self.one(&sql, &[]).await?;
+        let rows = self.rows_of_tables(&sql, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
         let open = row.try_get("open")?;
         Ok(vec![doctor::holes(&format!("{}, not read yet", source.name()), open, open, row.try_get("ids")?)])
     }

@@ -2,8 +2,8 @@
 select r.rolname::text as role, r.rolsuper, r.rolreplication,
        array(select g.rolname::text from pg_roles g
               where g.rolname like 'gov\_handoff\_%' and pg_has_role(r.oid, g.oid, 'member') order by 1) as groups,
-       (select count(*) from pg_proc p
-         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname in ('gov_handoff_apply', 'gov_lease_claim')
+       (select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+         where n.nspname = 'gov_handoff' and p.proname in ('gov_handoff_apply', 'gov_lease_claim')
            and has_function_privilege(p.oid, 'execute')) = 2 as runs,
        has_database_privilege(current_database(), 'create') as creates
   from pg_roles r

@@ -1,7 +1,11 @@
 -- The next signals of the outbox in the order of their ids, whosever they are, and of these the ones that name the source: by
 -- what they say, or as their subject where they name no other. Not by our identities, which a signal of somebody else's would
--- not have. The last of the stretch is always there, because the next one begins behind it.
-select w.id, w.kind, w.source_key, w.object_ref, w.named, false as twice
+-- not have. The last of the stretch is always there, because the next one begins behind it. `twice`: retention took it, and it
+-- is here again; `key_retired`: retention took every signal that its key had.
+select w.id, w.kind, w.source_key, w.object_ref, w.named,
+       w.named and exists (select from public.gov_retired_signal r where r.id = w.id) as twice,
+       w.named and w.source_key ~ '^-?[0-9]{1,19}$' and exists (
+           select from public.gov_retired_range r where r.source_name = $1 and w.source_key::numeric between r.lo and r.hi) as key_retired
   from (select s.id, s.kind, s.source_key, s.object_ref, lead(s.id) over (order by s.id) is null as last,
                coalesce(s.handoff and (s.source = $1 or s.subject = $2 and not exists (
                    select from public.gov_worker_cursor c where c.source_name = s.source and c.metadata ? 'id')), false) as named

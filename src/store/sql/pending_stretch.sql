@@ -1,6 +1,6 @@
 -- The same of what waits; what is staged for a retry is no signal yet. `twice`: emitted as well.
 select w.id, w.kind, w.source_key, w.object_ref, w.named,
-       w.named and exists (select from public.event_outbox o where o.id = w.id) as twice
+       w.named and exists (select from public.event_outbox o where o.id = w.id) as twice, false as key_retired
   from (select s.id, s.kind, s.source_key, s.object_ref, lead(s.id) over (order by s.id) is null as last,
                coalesce(s.handoff and (s.source = $1 or s.subject = $2 and not exists (
                    select from public.gov_worker_cursor c where c.source_name = s.source and c.metadata ? 'id')), false) as named

@@ -145,7 +145,7 @@ impl Checker<'_> {
 
     /// Counts and names what is wrong among recorded signals. A key that the source's type does not know has no row. A signal
     /// under another identity than its key and kind have was not recorded by us: it doubles the one that was, or, where there
-    /// is none, stands for nothing that any row comes to.
+    /// is none, stands for nothing that any row comes to. One that retention took and that is there again is doubled too.
     pub async fn judge(
         &self,
         stretch: &[Recorded],
@@ -177,12 +177,17 @@ impl Checker<'_> {
         } else {
             self.store.unaccounted(self.source.name(), &strays).await?.into_iter().collect()
         };
+        // A key of which nothing was left, and this signal is its row's own and not that of one which took the key.
+        let again = |signal: &Recorded| {
+            let key = canonical(signal).filter(|_| signal.key_retired);
+            key.is_some_and(|key| self.source.identity.signal(&key, &signal.kind) == signal.id)
+        };
         let mut names = Vec::new();
         for (signal, key) in named {
             let verdict = match key.filter(|key| !absent.contains(key)).map(|key| own(&key, signal)) {
                 None => Some(Verdict::Orphan),
                 Some(own) if own != signal.id && nowhere.contains(&own) => Some(Verdict::Orphan),
-                Some(own) if own != signal.id || signal.twice => Some(Verdict::Doubled),
+                Some(own) if own != signal.id || signal.twice || again(signal) => Some(Verdict::Doubled),
                 Some(_) => None,
             };
             let Some(verdict) = verdict else { continue };

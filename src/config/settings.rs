@@ -1,0 +1,215 @@
+//! Every setting, declared once: its name, type, default, check and help. The keys of the file, the variables of the
+//! environment, the help of flags, the output of `config` and the table of `docs/configuration.md` all come from here.
+
+use super::value::{LogFormat, Url, Value, at_least, at_most, between, slot_name, worth_a_slot};
+use crate::core::mode::Intent;
+use crate::core::pace::Window;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Deserializer};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What is said of a setting to people.
+pub struct Setting {
+    pub name: &'static str,
+    /// As it would be given; empty where it follows from something else, or where there is none.
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+/// The help of a setting; for the flag of the same name.
+#[must_use]
+pub fn help(name: &str) -> &'static str {
+    SETTINGS.iter().find(|s| s.name == name).map_or("", |s| s.help)
+}
+
+macro_rules! settings {
+    ($($name:ident: $type:ty = $default:literal, $check:expr, $help:literal;)*) => {
+        pub const SETTINGS: &[Setting] =
+            &[$(Setting { name: stringify!($name), default: $default, help: $help },)*];
+
+        /// One layer of settings as they were given, all optional: the file, the environment, or flags.
+        #[derive(Debug, Clone, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Layer {
+            $(#[serde(default, deserialize_with = "text")] pub $name: Option<String>,)*
+        }
+
+        /// All settings, each parsed and checked.
+        #[derive(Debug, Clone)]
+        pub struct Values {
+            $(pub $name: $type,)*
+        }
+
+        impl Layer {
+            /// From names to texts; a text that is empty is none.
+            pub fn from(get: impl Fn(&str) -> Option<String>) -> Self {
+                Self { $($name: get(stringify!($name)).filter(|text| !text.is_empty()),)* }
+            }
+
+            /// This layer where it says something, else the one below.
+            #[must_use]
+            pub fn over(self, below: Self) -> Self {
+                Self { $($name: self.$name.or(below.$name),)* }
+            }
+
+            pub fn values(&self) -> Result<Values> {
+                Ok(Values { $($name: checked(stringify!($name), self.$name.as_deref().unwrap_or($default), $check)?,)* })
+            }
+        }
+
+        impl Values {
+            /// What is in force by name, as it could be given; secrets redacted.
+            #[must_use]
+            pub fn shown(&self) -> Vec<(&'static str, String)> {
+                vec![$((stringify!($name), self.$name.show()),)*]
+            }
+        }
+    };
+}
+
+settings! {
+    database_url: Option<Url> = "", any, "The database. sslmode and sslrootcert work as in libpq, except that verify-ca, and require with sslrootcert, also check the name. Client certificates, .pgpass and service files are not read [default: DATABASE_URL, else the PG* variables]";
+    replication_url: Option<Url> = "", any, "Where the role that streams connects, if it is another role. It must reach the same server and database [default: database_url]";
+    mode: Intent = "auto", any, "auto: stream, else poll. stream: never poll for latency. poll: no replication role needed";
+    slot: Option<String> = "", slot_name, "The replication slot; created where it is missing and the role may. 1 to 63 characters of a-z, 0-9 and _ [default: gov_handoff_<database>]";
+    publication: Option<String> = "gov_handoff", slot_name, "The publication; created where it is missing and the role may. The same characters [default: gov_handoff]";
+    create: bool = "true", any, "false: the daemon creates neither. A DBA runs `gov-handoff replication setup`, or what `gov-handoff replication sql` prints, also after the slot was lost or given up. The daemon polls until then";
+    batch_rows: usize = "5000", between(1, 50_000), "The most rows that one commit carries, 1 to 50000. A poll takes the smaller of this and the source's batch_size";
+    poll_interval: Duration = "250ms", any, "The longest pause of an idle poller. A busy one pauses 10ms";
+    reconcile_interval: Duration = "5s", any, "How often the daemon reads the tables behind the stream";
+    certify_interval: Duration = "1m", any, "How often a certificate is taken";
+    wal_budget_mb: u64 = "4096", worth_a_slot, "The daemon gives the slot up at 80 % of this; at least 1";
+    rejoin_after: Duration = "60s", any, "How long the daemon polls after that, before it makes a new slot";
+    read_timeout: Duration = "5s", at_least("100ms", "ordinary reads take that long, and 0 would be no bound at all to the server"), "The longest read of a poll; at least 100ms. A slower read halves the batch";
+    stream_retry: Duration = "30s", any, "The longest pause before a lost stream is tried again";
+    lease_ttl: Duration = "15s", at_least("1s", "a shorter lease is lost to any hiccup"), "How long a silent writer keeps the lease; at least 1s";
+    audit_interval: Duration = "5m", any, "One audit row per interval and source in registry_changelog, if rows came";
+    heartbeat_interval: Duration = "60s", any, "How often the event governance.handoff.heartbeat sums up the work";
+    lag_limit: Duration = "60s", any, "A lag of this much is a finding, of five times this much a high one";
+    storm_percent: u8 = "50", between(1, 100), "A storm: more than this share of all groups becomes dirty within one second; 1 to 100";
+    storm_floor: u64 = "100", any, "Fewer dirty groups than this are never a storm";
+    throttle_pause: Duration = "250ms", at_most("5s", "batches must go on, and the log waits for them"), "In a storm or under load a lane pauses before each batch: nine times the last batch's duration, at most this; at most 5s";
+    max_lock_waits: u64 = "20", any, "Load: more sessions than this wait for locks, or one session waits for a lock of gov-handoff";
+    max_standby_lag_mb: u64 = "1024", any, "Load: a standby is further behind than this. The role needs pg_read_all_stats to see it";
+    slow_read: Duration = "2s", any, "Load: two reads in a row of one source take longer than this";
+    off_peak: Vec<Window> = "", any, "When certifying passes may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
+    worker: String = "gov_handoff_intake", any, "The name of the lease and of the cursors";
+    listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9187. The daemon serves GET /metrics and GET /healthz there [default: nowhere]";
+    log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::intake=debug`. Row values are never logged [default: info for run, warn for other commands]";
+    log_format: LogFormat = "text", any, "text or json, on stderr";
+}
+
+#[allow(clippy::unnecessary_wraps, clippy::trivially_copy_pass_by_ref)] // The shape of a check.
+fn any<T>(_: &T) -> std::result::Result<(), String> {
+    Ok(())
+}
+
+fn checked<T: Value>(
+    name: &str,
+    text: &str,
+    check: impl Fn(&T) -> std::result::Result<(), String>,
+) -> Result<T> {
+    let value = T::parse(text).map_err(|problem| Error::config(format!("{name} is `{text}`; {problem}")))?;
+    check(&value).map_err(|problem| Error::config(format!("{name} is {text}; {problem}")))?;
+    Ok(value)
+}
+
+/// The file may write numbers and truth values as such. All are taken as the text that the environment would have.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<String>, D::Error> {
+    use serde::de::Error as _;
+    Ok(Some(match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(text) => text,
+        toml::Value::Integer(n) => n.to_string(),
+        toml::Value::Boolean(b) => b.to_string(),
+        other => {
+            return Err(D::Error::custom(format!("expected a text or a number, found {}", other.type_str())));
+        }
+    }))
+}
+
+/// The table of the documentation.
+#[must_use]
+pub fn table() -> String {
+    let mut out = "| key | default | meaning |\n|---|---|---|\n".to_owned();
+    for setting in SETTINGS {
+        let (help, default) = match setting.help.split_once(" [default: ") {
+            Some((help, default)) => (help, default.trim_end_matches(']')),
+            None => (setting.help, setting.default),
+        };
+        let default = if default.is_empty() { "–".to_owned() } else { format!("`{default}`") };
+        out += &format!("| `{}` | {default} | {help} |\n", setting.name);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_passes_its_own_check() {
+        Layer::default().values().unwrap();
+    }
+
+    #[test]
+    fn the_upper_layer_wins_and_what_is_empty_is_not_given() {
+        let layer = |mode: &str| Layer::from(|name| (name == "mode").then(|| mode.to_owned()));
+        let merged = layer("poll").over(layer("stream")).over(layer("auto"));
+        assert_eq!(merged.mode.as_deref(), Some("poll"));
+        assert_eq!(layer("").over(layer("stream")).mode.as_deref(), Some("stream"));
+    }
+
+    #[test]
+    fn numbers_that_would_stop_the_work_are_refused_by_name() {
+        let values = |text: &str| toml::from_str::<Layer>(text).unwrap().values();
+        for wrong in [
+            "wal_budget_mb = 0",
+            "read_timeout = '0s'",
+            "read_timeout = '99ms'",
+            "read_timeout = 5",
+            "lease_ttl = '999ms'",
+            "throttle_pause = '6s'",
+            "storm_percent = 0",
+            "storm_percent = 101",
+            "batch_rows = 50001",
+            "batch_rows = -1",
+            "create = 'perhaps'",
+            "mode = 'fast'",
+            "log_format = 'xml'",
+            "slot = 'Slot'",
+        ] {
+            let (name, _) = wrong.split_once(' ').unwrap();
+            let error = values(wrong).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name} is ")), "{wrong}: {error}");
+        }
+        for fine in [
+            "wal_budget_mb = 1",
+            "read_timeout = '100ms'",
+            "storm_percent = 1",
+            "storm_percent = 100",
+            "create = false",
+            "batch_rows = '7'",
+        ] {
+            values(fine).unwrap();
+        }
+        assert!(toml::from_str::<Layer>("mode = [1]").is_err());
+    }
+
+    #[test]
+    fn what_is_shown_can_be_given() {
+        let shown = Layer::default().values().unwrap().shown();
+        let again = Layer::from(|name| {
+            let (_, text) = shown.iter().find(|(shown, _)| *shown == name)?;
+            (!text.starts_with('(')).then(|| text.clone())
+        });
+        assert_eq!(again.values().unwrap().shown(), shown);
+    }
+
+    /// Regenerate the table with `gov-handoff config --table`.
+    #[test]
+    fn the_documentation_shows_every_setting_as_it_is_declared() {
+        let file = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md"));
+        assert!(file.unwrap().contains(&table()), "docs/configuration.md is out of date");
+    }
+}

@@ -1,0 +1,173 @@
+//! What a setting can be: each type with how it is written and shown, and the checks that several share.
+
+use super::words::{check_slot_name, parse_intent, parse_listen, parse_span, parse_windows};
+use crate::core::mode::Intent;
+use crate::core::pace::Window;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A type of setting. A problem says what would do instead.
+pub trait Value: Sized {
+    fn parse(text: &str) -> Result<Self, String>;
+    fn show(&self) -> String;
+}
+
+/// A URL that may hold a password: parsed later, with what the environment adds, and never shown.
+#[derive(Clone)]
+pub struct Url(pub String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Url(…)")
+    }
+}
+
+impl Value for Url {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        "(given)".to_owned()
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { T::parse(text).map(Some) }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "(none)".to_owned(), Value::show)
+    }
+}
+
+impl Value for String {
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Value for bool {
+    fn parse(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "it is true or false".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty)*) => {$(
+        impl Value for $type {
+            fn parse(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|e| format!("expected a whole number: {e}"))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+whole_numbers!(u8 u64 usize);
+
+impl Value for Duration {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_span(text)
+    }
+
+    fn show(&self) -> String {
+        format!("{}ms", self.as_millis())
+    }
+}
+
+impl Value for Intent {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_intent(text).ok_or_else(|| "it is one of auto, stream, poll".to_owned())
+    }
+
+    fn show(&self) -> String {
+        super::words::intent_name(*self).to_owned()
+    }
+}
+
+impl Value for LogFormat {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("it is text or json".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+        .to_owned()
+    }
+}
+
+impl Value for SocketAddr {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_listen(text)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Vec<Window> {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_windows(text)
+    }
+
+    fn show(&self) -> String {
+        self.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+pub fn between<T: PartialOrd + std::fmt::Display>(least: T, most: T) -> impl Fn(&T) -> Result<(), String> {
+    move |value| {
+        if *value >= least && *value <= most {
+            return Ok(());
+        }
+        Err(format!("it must lie between {least} and {most}"))
+    }
+}
+
+pub fn at_least(least: &'static str, why: &'static str) -> impl Fn(&Duration) -> Result<(), String> {
+    move |value| {
+        if *value >= parse_span(least)? { Ok(()) } else { Err(format!("{why}: give {least} or more")) }
+    }
+}
+
+pub fn at_most(most: &'static str, why: &'static str) -> impl Fn(&Duration) -> Result<(), String> {
+    move |value| {
+        if *value <= parse_span(most)? { Ok(()) } else { Err(format!("{why}: give {most} or less")) }
+    }
+}
+
+/// A budget that some slot can keep.
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape of a check.
+pub fn worth_a_slot(megabytes: &u64) -> Result<(), String> {
+    if *megabytes > 0 { Ok(()) } else { Err("any slot exceeds that at once: give 1 or more".to_owned()) }
+}
+
+pub fn slot_name(name: &Option<String>) -> Result<(), String> {
+    name.as_deref().map_or(Ok(()), check_slot_name)
+}

@@ -1,0 +1,36 @@
+//! What others may put in our way: names in schemas that matter, and triggers on the tables that the gates write to.
+
+use super::Looked;
+use crate::core::doctor::{self, Check, ForeignTrigger};
+use crate::store::Store;
+
+impl Store {
+    pub(super) async fn look_at_schemas(&self) -> Looked {
+        let rows = self.rows(include_str!("../sql/doctor_schemas.sql"), &[]).await?;
+        rows.iter()
+            .map(|row| {
+                let creators: Vec<String> = row.try_get("creators")?;
+                Ok(doctor::creators(row.try_get("schema")?, row.try_get("of_gates")?, &creators))
+            })
+            .collect()
+    }
+
+    pub(super) async fn look_at_triggers(&self) -> Looked {
+        let rows = self.rows(include_str!("../sql/doctor_triggers.sql"), &[]).await?;
+        if rows.is_empty() {
+            return Ok(vec![Check::ok("triggers", "none of others on the tables that the gates write to")]);
+        }
+        rows.iter()
+            .map(|row| {
+                Ok(doctor::foreign_trigger(&ForeignTrigger {
+                    table: row.try_get("table")?,
+                    trigger: row.try_get("trigger")?,
+                    function: row.try_get("function")?,
+                    owner: row.try_get("owner")?,
+                    trusted: row.try_get("trusted")?,
+                    pinned: row.try_get("pinned")?,
+                }))
+            })
+            .collect()
+    }
+}

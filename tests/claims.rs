@@ -1,0 +1,302 @@
+//! Claims against the proof: the books are corrupted by hand, as only a superuser can, in each way in which a row could be
+//! absent or a signal present wrongly; the certificate or the audit says so. What `proof`, `audit` and `adversary` show
+//! (signals deleted, planted, about another object) is not repeated.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::proof::{COUNT_FROM_ONE, SIGNALS, births, json, keys, latest, of, once, sql};
+use crate::support::sources::{register, rule, source};
+use crate::support::{Daemon, TestDb, cli, done, migrated, number, texts, until};
+
+const CHECK: [&str; 4] = ["audit", "--full", "--check", "--json"];
+const FULL: [&str; 3] = ["audit", "--full", "--json"];
+
+/// Ids from one on, so many births, handed off and proven.
+async fn proven(n: u32) -> TestDb {
+    let db = migrated().await;
+    sql(&db.client, COUNT_FROM_ONE).await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    sql(&db.client, &births(n)).await;
+    once(&db.url).await;
+    assert_eq!(cli(&db.url, &FULL).await.code, 0);
+    db
+}
+
+/// A daemon that certifies births from now on, until the condition holds.
+async fn certifying_until(db: &TestDb, condition: &str) {
+    let _daemon = Daemon::running(db, "poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]).await;
+    until(&db.client, condition).await;
+}
+
+async fn audited(db: &TestDb, arguments: &[&str], source: &str) -> (i32, Value) {
+    let ran = cli(&db.url, arguments).await;
+    assert!(ran.code == 0 || ran.code == 1, "{arguments:?}: {}{}", ran.out, ran.err);
+    (ran.code, of(&json(&ran.out), source).clone())
+}
+
+fn set(keys: &[&str]) -> BTreeSet<String> {
+    keys.iter().map(|key| (*key).to_owned()).collect()
+}
+
+async fn signals(db: &TestDb) -> i64 {
+    number(&db.client, &format!("select count(*) from event_outbox where {SIGNALS}")).await
+}
+
+/// Texts with our separators in them, as keys of a source of its own.
+async fn add_texts(db: &TestDb) {
+    sql(&db.client, "create table texts (id text primary key, code text not null, born_at timestamptz default clock_timestamp())").await;
+    let order = "order = { column = \"born_at\", type = \"timestamptz\" }\n";
+    let born = rule("object_born", "text", "text:{code}", ["object_class", "text"]);
+    register(&db.url, &(source("texts", "text", &["id", "code", "born_at"]) + order + &born)).await;
+}
+
+/// Item 5: whatever brings a signal again after retention took it, the audit does not take it for the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_is_there_again_after_retention_is_doubled() {
+    let db = proven(12).await;
+    add_texts(&db).await;
+    sql(&db.client, "insert into texts (id, code) select 'k' || i, 't' || i from generate_series(1, 4) i")
+        .await;
+    once(&db.url).await;
+    assert_eq!(cli(&db.url, &FULL).await.code, 0);
+    sql(&db.client, &format!("create table kept as select * from event_outbox where {SIGNALS}")).await;
+    done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    assert_eq!(signals(&db).await, 0);
+    assert_eq!(cli(&db.url, &CHECK).await.code, 0);
+    sql(
+        &db.client,
+        "insert into event_outbox select * from kept where event_type like '%object_born' and safe_payload ->> 'source_key' in ('5', '7', 'k2')",
+    )
+    .await;
+    let (code, births) = audited(&db, &CHECK, "birth_registry").await;
+    assert_eq!((code, keys(&births["doubled_keys"])), (1, set(&["5", "7"])), "{births}");
+    let (_, texts) = audited(&db, &CHECK, "texts").await;
+    assert_eq!(keys(&texts["doubled_keys"]), set(&["k2"]), "{texts}");
+}
+
+/// Item 5, the other way round: retention's books speak of a signal that was never removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_of_retention_for_a_signal_that_is_still_there_is_noticed() {
+    let db = proven(9).await;
+    sql(
+        &db.client,
+        "insert into gov_retired_range (source_name, lo, hi) values ('birth_registry', 2, 2);
+         insert into gov_retired_signal (id, source_name)
+         select id, 'birth_registry' from event_outbox where safe_payload ->> 'source_key' = '4'",
+    )
+    .await;
+    let (code, found) = audited(&db, &CHECK, "birth_registry").await;
+    assert_eq!((code, keys(&found["doubled_keys"])), (1, set(&["2", "4"])), "{found}");
+}
+
+/// Item 6: ranges that were closed over a row without a handoff. The frontier does not ask them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_the_ranges_pass_over_is_found_by_the_certificate() {
+    let db = proven(10).await;
+    sql(&db.client, "delete from gov_worker_gap where source_name = 'birth_registry'").await;
+    sql(&db.client, &births(3)).await;
+    certifying_until(&db, &format!("select count(*) = 10 + 3 + 3 + 1 from event_outbox where {SIGNALS}"))
+        .await;
+    assert_eq!(cli(&db.url, &CHECK).await.code, 0);
+}
+
+/// Item 6: ranges and frontier were both moved over it. Only its signals can tell, and the audit asks them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_ranges_and_frontier_pass_over_is_found_by_the_audit() {
+    let db = proven(10).await;
+    sql(&db.client, &births(2)).await;
+    sql(
+        &db.client,
+        "delete from gov_worker_gap where source_name = 'birth_registry' and hi > 10;
+         insert into gov_worker_gap (worker_name, source_name, lo, hi) values ('gov_handoff_intake', 'birth_registry', 13, 2147483647);
+         insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier, relation, filenode)
+         select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text,
+                'birth_registry'::regclass, pg_relation_filenode('birth_registry')
+           from pg_control_system()
+         on conflict (worker_name, source_name) do update set frontier = excluded.frontier",
+    )
+    .await;
+    let (code, found) = audited(&db, &CHECK, "birth_registry").await;
+    assert_eq!((code, keys(&found["missing_keys"])), (1, set(&["11", "12"])), "{found}");
+    let (code, found) = audited(&db, &FULL, "birth_registry").await;
+    assert_eq!((code, found["missing"].as_u64()), (1, Some(2)), "{found}");
+    let repaired = &latest(&db.url, "birth_registry").await["repaired"];
+    assert_eq!(
+        repaired.as_object().map(|r| r.values().filter_map(Value::as_u64).sum::<u64>()),
+        Some(2),
+        "{repaired}"
+    );
+    assert_eq!(cli(&db.url, &FULL).await.code, 0);
+}
+
+/// Item 6: ranges closed over ids that no row has say that more was handed off than there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_that_left_the_ranges_without_a_row_are_a_finding() {
+    let db = proven(10).await;
+    sql(&db.client, "update gov_worker_gap set lo = 21 where source_name = 'birth_registry' and lo = 11")
+        .await;
+    let found = "select exists (select from system_issues where coalesce_key = 'source_not_conserved:birth_registry' \
+                 and resolved_at is null and (detail ->> 'handed_off')::int = 20 and (detail ->> 'rows')::int = 10)";
+    certifying_until(&db, found).await;
+}
+
+/// Item 6: whose definition is in force is asked at every commit; versions that are exchanged or made up stop nothing for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_are_exchanged_by_hand_lose_and_double_nothing() {
+    let db = proven(5).await;
+    for mode in ["poll", "stream"] {
+        let before = signals(&db).await;
+        let daemon = Daemon::running(&db, mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")]).await;
+        sql(
+            &db.client,
+            "begin; set constraints all deferred;
+             create temp table swapped on commit drop as
+                 select a.source_name, b.version from gov_source_version a join gov_source_version b
+                     on (a.source_name, b.source_name) in (('birth_registry', 'registry_changelog'), ('registry_changelog', 'birth_registry'));
+             update gov_source_version v set version = gen_random_uuid() where source_name in ('birth_registry', 'registry_changelog');
+             update gov_source_version v set version = s.version from swapped s where s.source_name = v.source_name; commit",
+        )
+        .await;
+        sql(&db.client, &births(3)).await;
+        until(&db.client, &format!("select count(*) = {} from event_outbox where {SIGNALS}", before + 4))
+            .await;
+        sql(&db.client, "update gov_source_version set version = gen_random_uuid()").await;
+        sql(&db.client, &births(3)).await;
+        until(&db.client, &format!("select count(*) = {} from event_outbox where {SIGNALS}", before + 8))
+            .await;
+        drop(daemon);
+    }
+    let (code, found) = audited(&db, &CHECK, "birth_registry").await;
+    assert_eq!(code, 0, "{found}");
+}
+
+/// Item 8: a signal, or a capture, that is about another row than the one that has its key. Not the audit but the next comparison
+/// of these rows says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_about_another_row_is_found_by_the_certificate() {
+    let db = proven(9).await;
+    done(&db.url, &["types", "deactivate", "object_born"]).await;
+    sql(&db.client, &births(3)).await;
+    once(&db.url).await;
+    sql(
+        &db.client,
+        "update event_outbox set safe_payload = safe_payload || '{\"object_ref\": \"laws:somebody\"}'
+           where event_type like '%object_born' and safe_payload ->> 'source_key' = '4';
+         update event_pending set capture_payload = capture_payload || '{\"object_ref\": \"laws:somebody\"}'
+          where event_type_hint like '%object_born' and capture_payload ->> 'source_key' = '11';
+         delete from gov_worker_frontier",
+    )
+    .await;
+    let repaired = "select coalesce(sum((certificate #>> '{repaired,replaced}')::int), 0) = 2 from gov_certificate_log \
+                    where source_name = 'birth_registry'";
+    certifying_until(&db, repaired).await;
+    let own = "select capture_payload ->> 'object_ref' from event_pending \
+               where event_type_hint like '%object_born' and capture_payload ->> 'source_key' in ('4', '11') order by id";
+    assert_eq!(texts(&db.client, own).await.len(), 3, "both have one of their own beside what stood there");
+    let said = "select count(*) from system_issues where coalesce_key = 'row_replaced:birth_registry' and resolved_at is null";
+    assert_eq!(number(&db.client, said).await, 1);
+    assert_eq!(cli(&db.url, &FULL).await.code, 0);
+}
+
+/// Item 8: what a signal is about is still known after the source was redefined, or removed and registered again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_took_a_key_is_found_though_its_source_was_redefined_or_registered_again() {
+    let db = proven(1).await;
+    add_texts(&db).await;
+    let head = source("texts", "text", &["id", "code", "born_at"])
+        + "order = { column = \"born_at\", type = \"timestamptz\" }\n";
+    let born = rule("object_born", "text", "text:{code}", ["object_class", "text"]);
+    let other = rule("source_changed", "text", "text:{code}", ["object_class", "text"]);
+    let about = |code: &str| {
+        format!(
+            "select count(*) from event_outbox where event_type like '%object_born' and safe_payload ->> 'object_ref' = 'text:{code}'"
+        )
+    };
+    sql(&db.client, "insert into texts (id, code) values ('k', 'first')").await;
+    once(&db.url).await;
+    for (code, again) in [("redefined", false), ("registered", true)] {
+        // As of a truncated table within one certifying interval.
+        sql(
+            &db.client,
+            &format!("begin; delete from texts; insert into texts (id, code) values ('k', '{code}'); commit"),
+        )
+        .await;
+        if again {
+            done(&db.url, &["sources", "remove", "texts"]).await;
+            register(&db.url, &(head.clone() + &born)).await;
+        } else {
+            register(&db.url, &(head.clone() + &born + &other)).await;
+        }
+        once(&db.url).await;
+        assert_eq!(number(&db.client, &about(code)).await, 1, "{code}");
+    }
+    assert_eq!(number(&db.client, &about("first")).await, 1);
+    let (_, found) = audited(&db, &CHECK, "texts").await;
+    assert_eq!((found["missing"].as_u64(), found["doubled"].as_u64()), (Some(0), Some(0)), "{found}");
+}
+
+/// Item 8: and though the signal of the row before was retired in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_took_a_key_is_found_though_the_signals_of_the_other_were_retired() {
+    let db = proven(6).await;
+    sql(
+        &db.client,
+        "delete from birth_registry where id = 6;
+         insert into birth_registry (id, entity_code, collection_name, born_at) values (6, 'reborn', 'laws', clock_timestamp())",
+    )
+    .await;
+    done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+    let left = format!("select safe_payload ->> 'object_ref' from event_outbox where {SIGNALS}");
+    certifying_until(&db, &format!("select exists ({left})")).await;
+    assert_eq!(texts(&db.client, &left).await, ["laws:reborn"]);
+    assert_eq!(cli(&db.url, &FULL).await.code, 0);
+    assert_eq!(texts(&db.client, &left).await, ["laws:reborn"]);
+}
+
+/// Item 9: keys that imitate other keys and what we put behind them. Each is named by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_hostile_key_is_missed_by_its_own_name() {
+    let db = proven(1).await;
+    add_texts(&db).await;
+    sql(
+        &db.client,
+        "insert into texts (id, code)
+         select k, 'c' || row_number() over () from unnest(array['k', 'k' || chr(31) || 'governance.handoff.object_born',
+             'k:governance.handoff.object_born', '1:k', 'texts:k', 'k%3A', 'k:', 'k' || chr(31), '']) k",
+    )
+    .await;
+    once(&db.url).await;
+    assert_eq!(cli(&db.url, &FULL).await.code, 0);
+    for key in texts(&db.client, "select id from texts order by id").await {
+        let quoted = key.replace('\'', "''");
+        sql(
+            &db.client,
+            &format!("delete from event_outbox where safe_payload ->> 'source' = 'texts' and safe_payload ->> 'source_key' = '{quoted}'"),
+        )
+        .await;
+        let (code, found) = audited(&db, &FULL, "texts").await;
+        assert_eq!((code, keys(&found["missing_keys"])), (1, set(&[&key])), "{found}");
+    }
+    let (code, found) = audited(&db, &CHECK, "texts").await;
+    assert_eq!(code, 0, "{found}");
+}
+
+/// Item 12: what is recorded under the same identity is recorded, whatever table it was read from; and what is not is missed.
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_of_a_table_under_another_name_are_known_by_their_identity() {
+    let db = proven(8).await;
+    sql(
+        &db.client,
+        "update event_outbox set event_subject_table = 'before_it_was_renamed' where safe_payload ->> 'source' = 'birth_registry'",
+    )
+    .await;
+    let before = signals(&db).await;
+    let (code, found) = audited(&db, &FULL, "birth_registry").await;
+    assert_eq!((code, signals(&db).await), (0, before), "{found}");
+    sql(&db.client, "delete from event_outbox where safe_payload ->> 'source_key' = '3'").await;
+    let (code, found) = audited(&db, &FULL, "birth_registry").await;
+    assert_eq!((code, keys(&found["missing_keys"])), (1, set(&["3"])), "{found}");
+    assert_eq!(signals(&db).await, before);
+}

@@ -1,0 +1,120 @@
+//! A living reader gives way: whoever changes a source that we read, and every birth behind them, waits about half a second.
+
+use std::time::{Duration, Instant};
+
+use crate::support::sources::{register, rule, source};
+use crate::support::{Daemon, TestDb, connect, migrated, number, until};
+
+const QUICK: [(&str, &str); 4] = [
+    ("GOV_HANDOFF_POLL_INTERVAL", "100ms"),
+    ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h"),
+    ("GOV_HANDOFF_READ_TIMEOUT", "60s"),
+    ("GOV_HANDOFF_LEASE_TTL", "60s"),
+];
+
+/// The promise is about half a second; the rest is the machine's. The server itself would end an idle reader after two.
+const PROMISE: Duration = Duration::from_millis(1500);
+
+/// Our reader holds the table and has done so for longer than it takes to look.
+fn reads(db: &TestDb, table: &str, state: &str) -> String {
+    format!(
+        "select exists (select from pg_locks l join pg_stat_activity a using (pid) where a.datname = '{}' \
+         and a.application_name like 'gov-handoff reader %' and l.relation = '{table}'::regclass and l.granted \
+         and a.state = '{state}' and a.xact_start < clock_timestamp() - interval '50 ms')",
+        db.name
+    )
+}
+
+/// Alters the table and writes into it behind that; how long the writer waited.
+async fn altered(db: &TestDb, alter: &str, write: &str) -> Duration {
+    let (migration, writer) = (connect(&db.url).await, connect(&db.url).await);
+    for session in [&migration, &writer] {
+        session.batch_execute("set statement_timeout = '10s'").await.expect("a bound");
+    }
+    let begun = Instant::now();
+    let (altered, written) = tokio::join!(migration.batch_execute(alter), writer.batch_execute(write));
+    altered.expect("the table can be altered");
+    written.expect("births go on");
+    begun.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ddl_behind_a_long_scan_waits_no_longer_than_a_second() {
+    let db = migrated().await;
+    let birth = "insert into birth_registry (entity_code, collection_name) values ('b', 'laws')";
+    db.sql(birth).await;
+    let daemon = Daemon::running(&db, "poll", &QUICK).await;
+    let seen = "select count(*) > 0 from event_pending where entity_table = 'birth_registry'";
+    until(&db.client, seen).await;
+    // From here on each scan of the registry also reads a child that brings a row every 50 ms for 12 seconds, and none that
+    // is asked for: an id that was handed off before.
+    let columns = number(
+        &db.client,
+        "select count(*) from pg_attribute where attrelid = 'birth_registry'::regclass and attnum > 0 and not attisdropped",
+    )
+    .await;
+    let line = format!("1{}", ",".repeat(usize::try_from(columns).expect("a few") - 1));
+    db.sql(&format!(
+        "create extension file_fdw schema public; create server slow foreign data wrapper file_fdw; \
+         create foreign table slow_births () inherits (birth_registry) server slow \
+         options (program 'i=0; while [ $i -lt 240 ]; do echo {line}; sleep 0.05; i=$((i+1)); done', format 'csv')"
+    ))
+    .await;
+    until(&db.client, &reads(&db, "birth_registry", "active")).await;
+    let waited = altered(&db, "alter table birth_registry add column x int", birth).await;
+    assert!(waited < PROMISE, "waited {waited:?}\n{}", daemon.log());
+    // Nothing was wrong with the source, and it is read again.
+    let found = "select count(*) from system_issues where issue_kind = 'source_unreadable'";
+    assert_eq!(number(&db.client, found).await, 0, "{}", daemon.log());
+    db.sql("drop foreign table slow_births").await;
+    until(&db.client, "select count(*) >= 2 from event_pending where entity_table = 'birth_registry'").await;
+    assert!(!daemon.log().contains("starting over"), "{}", daemon.log());
+}
+
+/// A source that is read by its frontier, and whose rows take five seconds to record. All the while the pass keeps its snapshot.
+async fn slowly_recorded() -> TestDb {
+    let db = migrated().await;
+    db.sql("create table births_by_name (id uuid primary key default gen_random_uuid(), code text not null)")
+        .await;
+    let definition = source("births_by_name", "uuid", &["id", "code"])
+        + &rule("born", "birth", "{code}", ["code", "{code}"]);
+    register(&db.url, &definition).await;
+    db.sql(
+        "create function public.slowly() returns trigger language plpgsql as \
+         $$ begin if new.entity_table = 'births_by_name' then perform pg_catalog.pg_sleep(5); end if; return new; end $$; \
+         create trigger slowly before insert on event_pending for each row execute function public.slowly()",
+    )
+    .await;
+    db
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_that_hands_off_slowly_keeps_its_snapshot_while_nobody_waits_for_it() {
+    let db = slowly_recorded().await;
+    db.sql("insert into births_by_name (code) values ('b')").await;
+    let daemon = Daemon::running(&db, "poll", &QUICK).await;
+    let passed = "select count(*) > 0 from gov_worker_frontier where source_name = 'births_by_name'";
+    until(&db.client, passed).await;
+    let log = daemon.log();
+    assert!(!log.contains("starting over") && !log.contains("gave way"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ddl_behind_a_pass_that_hands_off_slowly_waits_no_longer_than_a_second() {
+    let db = slowly_recorded().await;
+    let birth = "insert into births_by_name (code) values ('b')";
+    db.sql(birth).await;
+    let daemon = Daemon::running(&db, "poll", &QUICK).await;
+    until(&db.client, &reads(&db, "births_by_name", "idle in transaction")).await;
+    let waited = altered(&db, "alter table births_by_name add column x int", birth).await;
+    assert!(waited < PROMISE, "waited {waited:?}\n{}", daemon.log());
+    // What was being recorded is recorded once, and the pass begins again.
+    db.sql("drop trigger slowly on event_pending").await;
+    let recorded = "select count(distinct capture_payload ->> 'source_key') = 2 from event_pending where entity_table = 'births_by_name'";
+    until(&db.client, recorded).await;
+    assert!(
+        daemon.log().contains("it gave way") && !daemon.log().contains("starting over"),
+        "{}",
+        daemon.log()
+    );
+}
