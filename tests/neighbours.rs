@@ -307,3 +307,26 @@ async fn an_untranslatable_character_in_the_stream_delays_nobody_else() {
     drop(daemon);
     registry.drop_slots().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_that_one_source_fails_audits_the_others_first() {
+    let db = migrated().await;
+    db.sql(&format!("{CHANGE}; {BIRTH}")).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    // One table is gone, one definition cannot be read, and a signal of a third source was lost.
+    db.sql("alter table birth_registry rename to births_away;
+            update gov_worker_cursor set metadata = jsonb_set(metadata, '{id,type}', '\"none\"') where source_name = 'pivot_definitions';
+            delete from event_pending where entity_table = 'registry_changelog'")
+        .await;
+    let missing = "select count(*) from gov_audit_name where source_name = 'registry_changelog'";
+    for depth in ["--full", "--check"] {
+        let audit = cli(&db.url, &["audit", depth, "--json"]).await;
+        assert_eq!(audit.code, 2, "{}", audit.err);
+        assert!(audit.err.contains("pivot_definitions"), "{}", audit.err);
+        let told: serde_json::Value = serde_json::from_str(&audit.out).expect("json");
+        assert_eq!(told["clean"], false);
+        let named = told["sources"].as_array().expect("sources").iter().map(|s| s["source"].as_str());
+        assert!(named.flatten().any(|name| name == "registry_changelog"), "{told}");
+    }
+    assert_eq!(number(&db.client, missing).await, 1);
+}

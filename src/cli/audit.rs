@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
 use crate::store::audit::Verdict;
+use crate::store::cursor::Registered;
 use crate::store::lease::Kept;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
@@ -43,16 +44,23 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     store.refuse_standby().await?;
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
     reader = reader.only_tables().await?;
-    let sources = selected(&store, config, command.source.as_deref()).await?;
+    let (sources, mut unreadable) = selected(&store, config, command.source.as_deref()).await?;
     // All are read before the lease is taken: a wrong one keeps nobody from auditing.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
     let lease = audit::claim(&store).await?;
     let kept = Kept::keep(&config.target, &lease, audit::TTL);
-    let (mut results, mut unreadable) = (Vec::new(), Vec::new());
+    let mut results = Vec::new();
     for (source, since) in sources.into_iter().zip(bounds) {
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
-        let bar = bar(&store, &source).await?;
+        let bar = match bar(&store, &source).await.map_err(Error::of_source) {
+            Ok(bar) => bar,
+            Err(e) if e.of_source => {
+                unreadable.push(e.context(format!("audit of {}", source.name())));
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
         let name = source.name().to_owned();
         let audit = Audit {
             store: &store,
@@ -88,11 +96,20 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!clean)))
 }
 
-async fn selected(store: &Store, config: &Config, name: Option<&str>) -> Result<Vec<Arc<Source>>> {
-    let sources = store.sources(&config.worker).await?;
+/// The sources to audit, and of each that has no definition to audit it by, why.
+async fn selected(
+    store: &Store,
+    config: &Config,
+    name: Option<&str>,
+) -> Result<(Vec<Arc<Source>>, Vec<Error>)> {
+    let Registered { sources, broken } = store.registered(&config.worker).await?;
+    let mut broken = broken.into_iter();
     match name {
-        Some(name) => Ok(vec![known::source(&sources, name)?]),
-        None => Ok(sources),
+        Some(name) => match broken.find(|(broken, _)| broken == name) {
+            Some((_, e)) => Err(e),
+            None => Ok((vec![known::source(&sources, name)?], vec![])),
+        },
+        None => Ok((sources, broken.map(|(_, e)| e).collect())),
     }
 }
 

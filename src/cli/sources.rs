@@ -12,6 +12,7 @@ use crate::store::{Store, connect};
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 const DEFAULTS: &str = include_str!("../../replication/sources.toml");
 
@@ -148,6 +149,9 @@ async fn apply(
     };
     for (definition, outcome) in definitions.iter().zip(outcomes) {
         output::line(format_args!("source {} {outcome}", definition.name));
+        if let Some(problem) = unstreamed(store, definition).await? {
+            output::line(format_args!("source {} is read from its table only: {problem}", definition.name));
+        }
         if !dry_run {
             for kind in [code::PAYLOAD, code::VECTOR] {
                 let key = format!("{kind}:definition:{}", definition.name);
@@ -174,6 +178,10 @@ async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> R
                 ("refused", e.to_string())
             }
         };
+        let how = match unstreamed(store, definition).await? {
+            Some(problem) if state == "ok" => format!("{how}; never streamed: {problem}"),
+            _ => how,
+        };
         rows.push(vec![definition.name.clone(), state.to_owned(), how.clone()]);
         values.push(serde_json::json!({ "source": definition.name, "state": state, "reads": how }));
     }
@@ -185,12 +193,18 @@ async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> R
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// Why a stream cannot bring the source, if it cannot.
+async fn unstreamed(store: &Store, definition: &SourceDefinition) -> Result<Option<String>> {
+    let source = Arc::new(Source::compile(definition.clone())?);
+    Ok(store.publishable(&[source]).await?.left.pop().map(|(_, problem)| problem))
+}
+
 async fn list(config: &Config, store: &Store, json: bool) -> Result<ExitCode> {
     let sources = store.sources(&config.worker).await?;
     if json {
         output::json(&sources.iter().map(|s| &s.definition).collect::<Vec<_>>())?;
     } else {
-        let row = |s: &std::sync::Arc<Source>| {
+        let row = |s: &Arc<Source>| {
             let d = &s.definition;
             vec![
                 d.name.clone(),

@@ -5,7 +5,7 @@ use crate::core::dead_letter::{RETRY_KIND, letter_key};
 use crate::core::handoff::{Handoff, Source};
 use crate::core::time::PgInstant;
 use crate::core::watermark::Key;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::store::lease::Lease;
 use crate::store::value::Instant;
 use crate::store::{Store, quote};
@@ -89,7 +89,7 @@ impl Store {
         let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
         let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
         let sql = quote::fill(include_str!("sql/absent_keys.sql"), &places);
-        let rows = self.rows_of_tables(&sql, &[&keys]).await?;
+        let rows = self.rows_of_tables(&sql, &[&keys]).await.map_err(Error::of_source)?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
