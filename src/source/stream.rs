@@ -25,8 +25,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How soon an acknowledgement goes out; also how much the server may send again after a crash of ours.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// Events that may wait in memory between the crate's task and ours; what is beyond waits in the socket. The crate bounds
-/// them by number only, so the number is small: what overlaps with a commit is the next batch, which is bounded by bytes.
-const BUFFERED_EVENTS: usize = 16;
+/// them by number only, and each may be a row of megabytes. So as few as a lone row's transaction has: its begin, its row and
+/// its end pass without waiting. What overlaps with a commit is the next batch, which is bounded by bytes.
+const BUFFERED_EVENTS: usize = 3;
 /// No address is that large; a row that is cannot be handed off by anybody.
 const MAX_MESSAGE: usize = 64 << 20;
 
