@@ -398,7 +398,9 @@ impl Run {
         let mut late: Vec<_> = rows
             .into_iter()
             .filter(|(_, from, to)| !spans.iter().any(|(a, b)| from <= b && to >= a))
-            .map(|(row, from, to)| (to - from, row))
+            .map(|(row, from, to)| {
+                (to - from, format!("{row} (committed at {from:.2}, recorded at {to:.2})"))
+            })
             .collect();
         late.sort_by(|a, b| b.0.total_cmp(&a.0));
         if let Some((worst, row)) = late.first() {
@@ -408,6 +410,11 @@ impl Run {
         let late: Vec<_> = late.into_iter().take_while(|(delay, _)| *delay > limit).collect();
         match late.first() {
             Some((worst, row)) => {
+                eprintln!(
+                    "{name}: late\n-- operators\n{}\n-- daemon\n{}",
+                    operators.journal(400),
+                    world.daemon.log(800)
+                );
                 vec![format!("{name}: {} unrelated rows were late, {row} by {worst:.2} s", late.len())]
             }
             None => vec![],

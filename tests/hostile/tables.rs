@@ -83,10 +83,8 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
                 true => (format!("'{code}-' || repeat('x', 1100000)"), "'w'".to_owned()),
                 false => (format!("'{code}'"), "'{\"password\": \"x\"}'".to_owned()),
             };
-            // A dead letter stands for its key, so the key is one that no other row will have.
-            let key = random.between(1, 1 << 40);
             run(format!(
-                "insert into hostile_notes (id, code, class, producer, agent) values (-{key}, {code}, 'a', 'p1', {agent})"
+                "insert into hostile_notes (code, class, producer, agent) values ({code}, 'a', 'p1', {agent})"
             ))
             .await
         }
