@@ -11,11 +11,11 @@ begin
         insert into event_outbox (id, event_domain, event_type, event_stream, delivery_lane, event_subject_table,
             event_subject_ref, canonical_address, actor_ref, source_system, payload_classification, safe_payload, occurred_at)
         select (p.head || to_hex(p.low | (('x' || encode(substr(sha256(convert_to(
-                   'birth_registry' || chr(31) || b.id || chr(31) || 'governance.handoff.object_born', 'UTF8')), 1, 8), 'hex')
+                   '14:birth_registry' || length(b.id::text) || ':' || b.id || '30:governance.handoff.object_born', 'UTF8')), 1, 8), 'hex')
                    )::bit(64)::bigint & 4398046511103)))::uuid,
                'governance', 'governance.handoff.object_born', 'birth', 'immediate', 'birth_registry',
                (p.head || to_hex(p.low | (('x' || encode(substr(sha256(convert_to(
-                   'birth_registry' || chr(31) || b.id, 'UTF8')), 1, 8), 'hex')
+                   '14:birth_registry' || length(b.id::text) || ':' || b.id, 'UTF8')), 1, 8), 'hex')
                    )::bit(64)::bigint & 4398046511103)))::uuid,
                b.address, b.actor_ref, b.source_system, 'safe_metadata',
                jsonb_build_object('object_type', b.collection_name, 'object_ref', b.object_ref,
