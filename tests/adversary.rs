@@ -362,3 +362,37 @@ async fn a_renamed_table_that_is_registered_again_is_recognised() {
     let signals = "select count(*) from event_outbox where event_domain = 'governance' and safe_payload ->> 'source' = 'birth_registry'";
     assert_eq!(registry.number(signals).await, before);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_took_the_key_of_one_that_still_waits_is_handed_off_once() {
+    for mode in ["poll", "stream"] {
+        let registry = Registry::new().await;
+        registry
+            .sql("select gov_handoff.gov_source_put(worker_name, source_name, metadata || '{\"trust\": {\"producers\": [\"good\"]}}', -2147483648, 2147483647)
+                    from gov_worker_cursor where source_name = 'birth_registry' and metadata ? 'id'")
+            .await;
+        let daemon = registry.daemon(mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")]);
+        registry.until_mode(mode).await;
+        let birth = |code: &str, producer: &str| {
+            format!(
+                "insert into birth_registry (entity_code, collection_name, source_system) values ('{code}', 'c', '{producer}')"
+            )
+        };
+        registry.sql(&birth("old", "bad")).await;
+        until(&registry, "select exists (select from event_pending where last_error = 'untrusted_source')")
+            .await;
+        registry.sql(&format!("truncate birth_registry restart identity; {}", birth("new", "good"))).await;
+        let signals = "select count(*) from event_outbox where safe_payload ->> 'object_ref' = 'c:new'";
+        until(&registry, &format!("select ({signals}) > 0")).await;
+        registry.sql(&birth("next", "good")).await;
+        let certified = "select exists (select from gov_worker_cursor where source_name = 'birth_registry' \
+                         and (last_run_summary #>> '{certificate,taken_at}')::timestamptz > ";
+        let now = registry.text("select clock_timestamp()::text").await.expect("the server's time");
+        until(&registry, &format!("{certified} '{now}')")).await;
+        assert_eq!(registry.number(signals).await, 1, "{mode}");
+        drop(daemon);
+        run(&registry.url, &["audit", "--full"]).await;
+        assert_eq!(registry.number(signals).await, 1, "{mode}: after an audit");
+        registry.drop_slots().await;
+    }
+}

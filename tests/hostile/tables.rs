@@ -79,9 +79,16 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
         }
         "poison" => {
             let code = format!("poison-{:x}", random.next());
-            let (code, agent) = match random.percent(50) {
-                true => (format!("'{code}-' || repeat('x', 1100000)"), "'w'".to_owned()),
-                false => (format!("'{code}'"), "'{\"password\": \"x\"}'".to_owned()),
+            let contents = "'{\"password\": \"x\"}'";
+            // Where the encoding has it, a byte that is no character of UTF-8; computed, so that no other server tries it.
+            let byte = "convert_from(decode(format('8%s', 1), 'hex'), 'SQL_ASCII')";
+            let (code, agent) = match random.between(0, 2) {
+                0 => (format!("'{code}-' || repeat('x', 1100000)"), "'w'".to_owned()),
+                1 => (format!("'{code}'"), contents.to_owned()),
+                _ => (
+                    format!("'{code}'"),
+                    format!("case when getdatabaseencoding() = 'WIN1252' then {byte} else {contents} end"),
+                ),
             };
             run(format!(
                 "insert into hostile_notes (code, class, producer, agent) values ({code}, 'a', 'p1', {agent})"
