@@ -3,6 +3,7 @@
 //! The gate does everything or nothing: signals, captures, marks, ranges, cursors, the stream's position, and the fence.
 //! So whoever sees this return `Ok` may acknowledge, and nobody may before.
 
+use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
 use crate::core::gap::{Range, Replacement};
 use crate::core::group::dims_json;
@@ -53,7 +54,7 @@ impl Store {
     pub async fn apply(
         &self,
         lease: &Lease,
-        captured_by: &str,
+        captured_by: CapturedBy,
         batch: &Batch<&Handoff>,
         cursors: &[CursorStep],
         advance: Advance<'_>,
@@ -76,7 +77,7 @@ impl Store {
             &lease.worker,
             &lease.owner,
             &lease.term,
-            &captured_by,
+            &captured_by.name(),
             &r.source,
             &r.table,
             &r.kind,
