@@ -137,6 +137,14 @@ pub struct Missing {
     pub digest: Digest,
 }
 
+/// Rows against what is recorded.
+struct Compared {
+    unrecorded: HashSet<Uuid>,
+    /// The signals that each row should have.
+    of_row: Vec<Vec<(Uuid, Option<i64>)>>,
+    digest: Digest,
+}
+
 pub struct Delivery<'a> {
     pub store: &'a Store,
     pub lease: &'a Lease,
@@ -188,11 +196,30 @@ impl Delivery<'_> {
         let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
         self.notice_recorded(&source, rows).await?;
         let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
-        let taken: HashSet<Uuid> = self.store.replaced(&source, &handoffs).await?.into_iter().collect();
+        let taken = self.taken(&source, &handoffs).await?;
         if !taken.is_empty() {
             rows.iter_mut().for_each(|row| row.replace(&taken));
         }
         Ok(())
+    }
+
+    /// Those of a source's signals whose row took the key of another.
+    ///
+    /// The order is right because a key is noted as reused before any signal of the new row is recorded under an identity of
+    /// its own, and because it is looked again after the note: a fast path may have recorded the row under the key's own
+    /// identity in between, as it may when the former signal has just gone. After the note no path does.
+    async fn taken(&self, source: &Source, handoffs: &[&Handoff]) -> Result<HashSet<Uuid>> {
+        let mut found = self.store.replaced(source, handoffs).await?;
+        let fresh: HashSet<Uuid> = found.iter().filter(|(_, noted)| !noted).map(|(id, _)| *id).collect();
+        if !fresh.is_empty() {
+            let subjects: HashSet<Uuid> =
+                handoffs.iter().filter(|h| fresh.contains(&h.id)).map(|h| h.subject).collect();
+            let subjects: Vec<Uuid> = subjects.into_iter().collect();
+            self.store.note_reused(self.lease, source.name(), &subjects).await?;
+            failpoint("after_note_reused");
+            found = self.store.replaced(source, handoffs).await?;
+        }
+        Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
     /// A row that was handed off, and whose contents cannot be read since somebody changed them, needs no letter.
@@ -235,22 +262,22 @@ impl Delivery<'_> {
 
     /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
     /// recorded, and must not hold locks that the stream waits for; so they ask first and write only what is missing.
-    pub async fn missing(&self, rows: Vec<MappedRow>) -> Result<Missing> {
-        let mut digest = Digest::default();
-        let mut ids = Vec::with_capacity(rows.len());
-        let mut of_row = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let own = row.expected();
-            if row.is_handed_off() {
-                own.iter().for_each(|(id, _)| digest.add(*id));
-            }
-            ids.extend(own.iter().map(|(id, _)| *id));
-            of_row.push(own);
-        }
-        let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
-        if !unrecorded.is_empty() {
-            unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
-        }
+    pub async fn missing(&self, mut rows: Vec<MappedRow>) -> Result<Missing> {
+        let missing = self.compare(&rows).await?;
+        // What seems missing may be recorded under an identity of its own, because its key was another row's.
+        let subjects: Vec<Uuid> = rows
+            .iter()
+            .flat_map(MappedRow::handoffs)
+            .filter(|h| missing.unrecorded.contains(&h.id))
+            .map(|h| h.subject)
+            .collect();
+        let missing = if subjects.is_empty() || self.store.reused(&subjects).await?.is_empty() {
+            missing
+        } else {
+            self.notice_replaced(&mut rows).await?;
+            self.compare(&rows).await?
+        };
+        let Compared { unrecorded, of_row, digest } = missing;
         let seen = rows.len();
         let lacking = |own: &[(Uuid, Option<i64>)]| own.iter().any(|(id, _)| unrecorded.contains(id));
         let rows: Vec<_> = rows
@@ -260,6 +287,25 @@ impl Delivery<'_> {
             .map(|(row, _)| row.only(&unrecorded))
             .collect();
         Ok(Missing { recorded: seen - rows.len(), rows, signals: unrecorded.len(), digest })
+    }
+
+    async fn compare(&self, rows: &[MappedRow]) -> Result<Compared> {
+        let mut digest = Digest::default();
+        let mut ids = Vec::with_capacity(rows.len());
+        let mut of_row = Vec::with_capacity(rows.len());
+        for row in rows {
+            let own = row.expected();
+            if row.is_handed_off() {
+                own.iter().for_each(|(id, _)| digest.add(*id));
+            }
+            ids.extend(own.iter().map(|(id, _)| *id));
+            of_row.push(own);
+        }
+        let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        if !unrecorded.is_empty() {
+            unrecorded = self.unaccounted(rows, &of_row, &unrecorded).await?;
+        }
+        Ok(Compared { unrecorded, of_row, digest })
     }
 
     /// Those of `unrecorded` that are not staged, that retention did not take and no dead letter stands for: a full
@@ -285,15 +331,6 @@ impl Delivery<'_> {
         Ok(nowhere)
     }
 
-    /// [`missing`](Self::missing), then [`deliver`](Self::deliver).
-    pub async fn deliver_missing(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
-        let seen = rows.len();
-        let missing = self.missing(rows).await?;
-        let mut outcome = self.deliver(missing.rows, advance).await?;
-        outcome.seen = seen;
-        Ok(outcome)
-    }
-
     async fn apply(&self, items: &[Item], advance: Advance<'_>, versions: &[Uuid]) -> Result<Outcome> {
         let batch = coalesce(items.iter().flat_map(|item| &item.handoffs).collect());
         let applied = self
@@ -305,7 +342,12 @@ impl Delivery<'_> {
 
     /// Records what of one row is not recorded, and was not retired after it was; another path may have done so meanwhile. The
     /// row was counted as seen when it was staged.
-    pub(super) async fn apply_again(&self, item: &Item) -> Result<()> {
+    pub(super) async fn apply_again(&self, item: &mut Item) -> Result<()> {
+        // Its key may have been another row's: then its signals have, or get, identities of their own.
+        let taken = self.taken(&item.source, &item.handoffs.iter().collect::<Vec<_>>()).await?;
+        for handoff in item.handoffs.iter_mut().filter(|h| taken.contains(&h.id)) {
+            handoff.replace(&item.source.identity);
+        }
         let ids: Vec<Uuid> = item.handoffs.iter().map(|h| h.id).collect();
         let mut due: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         if !due.is_empty() {
