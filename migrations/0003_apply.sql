@@ -102,6 +102,7 @@ declare
     v_ruleset int;
     v_pending boolean;
     v_retired boolean;
+    v_reused boolean;
     v_keep boolean[];
     v_out uuid[];
     v_captured uuid[];
@@ -124,28 +125,30 @@ begin
                array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n),
                (select exists (select from public.event_pending)),
                (select exists (select from public.gov_retired_range) or exists (select from public.gov_retired_signal)),
+               (select exists (select from public.gov_reused_key)),
                -- What is no number must not make every row poison; the watchdog says so.
                (select coalesce(max(case when value ~ '^[0-9]{1,9}$' then value::int end), 1)
                   from public.dot_config where key = 'governance.ruleset_version')
-          into v_active, v_any_active, v_change, v_pending, v_retired, v_ruleset
+          into v_active, v_any_active, v_change, v_pending, v_retired, v_reused, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
           left join public.event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
 
         -- What retention took was recorded, proven and removed. Whichever path brings it again, it is not recorded again. Nor is
-        -- what waits under the same identity for another row, whose key this one took: it is left to the pass that notices
-        -- so, and gives it an identity of its own. Recorded here as well, it would be there twice.
-        if v_retired or v_pending then
+        -- a signal under the identity of a key that another row had, or that waits there for another row: it is left to the pass
+        -- that notices so, and gives it an identity of its own. Recorded here as well, it would be there twice.
+        if v_retired or v_pending or v_reused then
             select array_agg(not (v_retired and (
                                  exists (select from public.gov_retired_signal r where r.id = s.id)
                                  or exists (select from public.gov_retired_range r
                                              where r.source_name = r_source[s.rule] and s.number between r.lo and r.hi)))
+                             and not (v_reused and exists (select from public.gov_reused_key k where k.subject = s.ref))
                              and not (v_pending and exists (
                                  select from public.event_pending p
                                   where p.id = s.id and p.processed_at is null
                                     and p.capture_payload ->> 'object_ref' is distinct from s.object_ref))
                              order by s.n)
               into v_keep
-              from unnest(s_id, s_rule, s_number, s_object_ref) with ordinality as s (id, rule, number, object_ref, n);
+              from unnest(s_id, s_ref, s_rule, s_number, s_object_ref) with ordinality as s (id, ref, rule, number, object_ref, n);
         end if;
 
         if v_any_active then
@@ -374,9 +377,10 @@ begin
            exists (select from public.event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
            coalesce((select case when value ~ '^[0-9]{1,9}$' then value::int end
                        from public.dot_config where key = 'governance.ruleset_version'), 1),
-           -- Or it waits for another row, whose key this one took; see `gov_handoff_apply`.
+           -- Or the key is another row's as well; see `gov_handoff_apply`.
            exists (select from public.gov_retired_signal r where r.id = s_id)
                or exists (select from public.gov_retired_range r where r.source_name = r_source and s_number between r.lo and r.hi)
+               or exists (select from public.gov_reused_key k where k.subject = s_ref)
                or exists (select from public.event_pending p where p.id = s_id and p.processed_at is null
                              and p.capture_payload ->> 'object_ref' is distinct from s_object_ref),
            exists (select from public.gov_source_version v where v.version = d_version)

@@ -21,6 +21,15 @@ create table public.gov_retired_signal (
 );
 create index gov_retired_signal_number on public.gov_retired_signal (source_name) where number is not null;
 
+-- Keys that more than one row has had, by the subject that a row of such a key has by itself. The row that took such a key is
+-- recorded under identities of its own. Signals of the one before it may vanish again: promoted, drained, removed. So from the
+-- first notice on, no new signal is recorded under the key's own identity; otherwise the row that took the key could be
+-- recorded under both.
+create table public.gov_reused_key (
+    subject     uuid primary key,
+    source_name text not null
+);
+
 -- Every key that the last audit of a source found wrong, in the order it was found: as many as there are, and none of them in
 -- the memory of whoever audits. They are those of the audit under way or, after its end, of that one.
 create table public.gov_audit_name (
@@ -43,6 +52,24 @@ create table public.gov_certificate_log (
     primary key (source_name, taken_at)
 );
 create index gov_certificate_log_taken on public.gov_certificate_log (taken_at);
+
+-- Notes that rows took these keys from others. Exclusive: batches that are under way end first, and every later one knows. What
+-- is recorded under a key's own identity after this returns was recorded before.
+create function gov_handoff.gov_key_reused(p_worker text, p_owner text, p_term bigint, p_source text, p_subjects uuid[])
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if gov_handoff.gov_lease_stolen(p_worker) then
+        raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
+    end if;
+    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
+    insert into public.gov_reused_key (subject, source_name)
+    select u.subject, p_source from unnest(p_subjects) as u (subject)
+    on conflict do nothing;
+end
+$$;
 
 -- The latest certificate stands in the cursor's summary. History is an event, and an audit row of ours beside it.
 --
@@ -310,7 +337,8 @@ begin
         'gov_handoff.gov_audit_finish(text,text,bigint,text,text,jsonb,text,jsonb)'::regprocedure,
         'gov_handoff.gov_outbox_retire(text,timestamptz,int)'::regprocedure,
         'gov_handoff.gov_pending_retire(timestamptz,int)'::regprocedure,
-        'gov_handoff.gov_notices_retire(timestamptz,int)'::regprocedure] loop
+        'gov_handoff.gov_notices_retire(timestamptz,int)'::regprocedure,
+        'gov_handoff.gov_key_reused(text,text,bigint,text,uuid[])'::regprocedure] loop
         execute format('alter function %s owner to gov_handoff_owner', f);
         execute format('revoke all on function %s from public', f);
     end loop;
@@ -321,9 +349,11 @@ grant execute on function gov_handoff.gov_outbox_retire(text, timestamptz, int),
 grant execute on function gov_handoff.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean),
     gov_handoff.gov_audit_checkpoint(text, text, bigint, text, text, text, jsonb, boolean, text[], text[]),
     gov_handoff.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb) to gov_handoff_worker;
+grant execute on function gov_handoff.gov_key_reused(text, text, bigint, text, uuid[]) to gov_handoff_worker, gov_handoff_operator;
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
+grant select, insert on public.gov_reused_key to gov_handoff_owner;
 grant select, insert, update, delete on public.gov_certificate_log to gov_handoff_owner;
 grant select, insert, delete on public.gov_audit_name to gov_handoff_owner;
-grant select on public.gov_retired_range, public.gov_retired_signal, public.gov_audit_name
+grant select on public.gov_retired_range, public.gov_retired_signal, public.gov_reused_key, public.gov_audit_name
     to gov_handoff_worker, gov_handoff_operator;

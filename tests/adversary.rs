@@ -390,6 +390,17 @@ async fn a_row_that_took_the_key_of_one_that_still_waits_is_handed_off_once() {
         let now = registry.text("select clock_timestamp()::text").await.expect("the server's time");
         until(&registry, &format!("{certified} '{now}')")).await;
         assert_eq!(registry.number(signals).await, 1, "{mode}");
+        // The capture of the row that is gone is tried again, by its key, which is the new row's.
+        done(&registry.url, &["trust", "grant", "--source", "birth_registry", "--producer", "bad"]).await;
+        until(&registry, "select not exists (select from event_pending where processed_at is null and last_error = 'untrusted_source')")
+            .await;
+        until(
+            &registry,
+            "select not exists (select from event_pending where event_type_hint = 'governance.handoff.retry' \
+                          and processed_at is null)",
+        )
+        .await;
+        assert_eq!(registry.number(signals).await, 1, "{mode}: after the capture was promoted");
         drop(daemon);
         run(&registry.url, &["audit", "--full"]).await;
         assert_eq!(registry.number(signals).await, 1, "{mode}: after an audit");

@@ -25,7 +25,7 @@ gov_repair_total gov_certificate_log gov_source_table measurement_registry norma
 gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
-dot_config event_outbox event_pending event_type_registry gov_audit_name gov_retired_range gov_retired_signal: - r r -
+dot_config event_outbox event_pending event_type_registry gov_audit_name gov_retired_range gov_retired_signal gov_reused_key: - r r -
 gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
 queue_heartbeat: - r r -
 gov_candidate_group gov_candidate_state system_issues: - r r -
@@ -42,7 +42,7 @@ gov_notices_retire() gov_outbox_retire() gov_pending_retire() gov_selftest_claim
 gov_audit_checkpoint() gov_audit_finish() gov_certificate_put(): - x - -
 fn_governance_watch() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
-gov_handoff_probe() gov_lease_resign() gov_trust_promote(): - x x -
+gov_handoff_probe() gov_key_reused() gov_lease_resign() gov_trust_promote(): - x x -
 fn_governance_route_worker_health() gov_captured() gov_dirty_groups() gov_handoff_identity(): - x x x
 ";
 

@@ -8,12 +8,12 @@ use crate::cli::migrate::MigrateCommand;
 use crate::cli::replay::ReplayCommand;
 use crate::cli::replication::ReplicationCommand;
 use crate::cli::selftest::SelftestCommand;
+use crate::cli::settings::Settings;
 use crate::cli::sources::SourcesCommand;
 use crate::cli::trust::TrustCommand;
 use crate::cli::types::TypesCommand;
 use crate::config::{self, Layer};
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 
 /// Hands every row born in a PostgreSQL registry to governance: durably, exactly once, provably without loss.
 ///
@@ -33,54 +33,6 @@ pub struct Arguments {
     pub settings: Settings,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Every command has these, so they stand apart from its own options.
-pub const SETTINGS: &str = "Settings";
-
-#[derive(Args)]
-pub struct Settings {
-    /// Configuration file in TOML [default: ./gov-handoff.toml, if there is one]
-    #[arg(long, global = true, help_heading = SETTINGS, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    #[arg(long, global = true, help = config::help("database_url"), help_heading = SETTINGS, value_name = "URL", hide_default_value = true)]
-    pub database_url: Option<String>,
-    #[arg(long, global = true, help = config::help("replication_url"), help_heading = SETTINGS, value_name = "URL")]
-    pub replication_url: Option<String>,
-    #[arg(long, global = true, help = config::help("slot"), help_heading = SETTINGS, value_name = "NAME")]
-    pub slot: Option<String>,
-    #[arg(long, global = true, help = config::help("publication"), help_heading = SETTINGS, value_name = "NAME")]
-    pub publication: Option<String>,
-    #[arg(long, global = true, help = config::help("log"), help_heading = SETTINGS, value_name = "FILTER")]
-    pub log: Option<String>,
-}
-
-impl Settings {
-    pub fn layer(&self, command: &Command) -> Layer {
-        let mut layer = Layer {
-            database_url: self.database_url.clone(),
-            replication_url: self.replication_url.clone(),
-            slot: self.slot.clone(),
-            publication: self.publication.clone(),
-            log: self.log.clone(),
-            ..Layer::default()
-        };
-        if let Command::Run { mode, listen, .. } = command {
-            layer.listen.clone_from(listen);
-            layer.mode.clone_from(mode);
-        }
-        layer
-    }
-
-    /// What this command wants otherwise than the daemon does, unless flags, environment or file say so.
-    pub fn defaults(command: &Command) -> Layer {
-        match command {
-            // `config` shows what the daemon would run with.
-            Command::Run { .. } | Command::Config { .. } => Layer::default(),
-            // A tool that prints its result need not say what it does meanwhile.
-            _ => Layer { log: Some("warn".to_owned()), ..Layer::default() },
-        }
-    }
 }
 
 #[derive(Subcommand)]
@@ -212,4 +164,26 @@ pub enum Command {
     /// Print a completion script for your shell
     #[command(after_help = "Example: gov-handoff completions bash > /etc/bash_completion.d/gov-handoff")]
     Completions { shell: clap_complete::Shell },
+}
+
+impl Command {
+    /// The settings that flags gave, the command's own among them.
+    pub fn layer(&self, settings: &Settings) -> Layer {
+        let mut layer = settings.layer();
+        if let Self::Run { mode, listen, .. } = self {
+            layer.listen.clone_from(listen);
+            layer.mode.clone_from(mode);
+        }
+        layer
+    }
+
+    /// What this command wants otherwise than the daemon does, unless flags, environment or file say so.
+    pub fn defaults(&self) -> Layer {
+        match self {
+            // `config` shows what the daemon would run with.
+            Self::Run { .. } | Self::Config { .. } => Layer::default(),
+            // A tool that prints its result need not say what it does meanwhile.
+            _ => Layer { log: Some("warn".to_owned()), ..Layer::default() },
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod replay;
 mod replication;
 mod run;
 mod selftest;
+mod settings;
 mod sources;
 mod status;
 mod time;
@@ -25,7 +26,7 @@ mod watch;
 
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
-use args::{Arguments, Command, Settings};
+use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -59,8 +60,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         return demo::run(demo).await;
     }
     let (settings, command) = (&arguments.settings, &arguments.command);
-    let config =
-        Config::load(settings.layer(command), settings.config.as_deref(), Settings::defaults(command))?;
+    let config = Config::load(command.layer(settings), settings.config.as_deref(), command.defaults())?;
     log_to_stderr(&config)?;
     match arguments.command {
         Command::Migrate(command) => migrate::run(&config, command).await,
@@ -142,7 +142,7 @@ mod tests {
             let below = command.find_subcommand(name).unwrap();
             let settings: Vec<_> = below
                 .get_arguments()
-                .filter(|arg| arg.get_help_heading() == Some(args::SETTINGS))
+                .filter(|arg| arg.get_help_heading() == Some(settings::SETTINGS))
                 .map(|arg| arg.get_id().as_str())
                 .collect();
             let all = ["config", "database_url", "replication_url", "slot", "publication", "log"];

@@ -112,7 +112,10 @@ async fn replay(
         after = Some(source.key(last).to_owned());
         rows_read += i64::try_from(rows.len()).unwrap_or(0);
         bar.inc(rows.len().try_into().unwrap_or(0));
-        let rows = rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect();
+        let mut rows: Vec<_> = rows.iter().map(|row| MappedRow::of(Arc::clone(source), row)).collect();
+        if !dry_run {
+            delivery.notice_replaced(&mut rows).await?;
+        }
         // By what accounts for a signal, and not by what is recorded: what retention took is not missing.
         let lacking = delivery.missing(rows).await?;
         missing += i64::try_from(lacking.signals).unwrap_or(0);

@@ -9,8 +9,8 @@ mod child;
 mod stage;
 mod verdict;
 
-use crate::cli::args::Settings;
 use crate::cli::output;
+use crate::cli::settings::Settings;
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::{Error, Kind, Result};

@@ -214,8 +214,9 @@ impl Attempts<'_> {
             Some((Mapped::Refused(refusal), _)) => (refusal, vec![]),
             Some((Mapped::Handoffs(handoffs), row)) => {
                 let watermark = source.watermark(&row);
-                let item = Item { source: Arc::clone(source), key: staged.key.clone(), watermark, handoffs };
-                match delivery.apply_again(&item).await {
+                let mut item =
+                    Item { source: Arc::clone(source), key: staged.key.clone(), watermark, handoffs };
+                match delivery.apply_again(&mut item).await {
                     Ok(()) => {
                         failpoint("retry_after_apply");
                         let signals: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();

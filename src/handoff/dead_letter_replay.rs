@@ -49,19 +49,17 @@ impl Delivery<'_> {
         decision: Decision<'_>,
     ) -> Result<Outlook> {
         let refused = match item(source, letter, row) {
-            Ok(item) => {
-                let ids: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
-                match self.apply_again(&item).await {
-                    Ok(()) => {
-                        failpoint("replay_after_apply");
-                        let Decision { actor, reason } = decision;
-                        self.store.dead_letter_replayed(self.lease, letter.id, &ids, reason, actor).await?;
-                        return Ok(Outlook::Handoffs(ids));
-                    }
-                    Err(e) if self.is_poison(&e).await => refusal(source, &letter.source_key, &e),
-                    Err(e) => return Err(e),
+            Ok(mut item) => match self.apply_again(&mut item).await {
+                Ok(()) => {
+                    let ids: Vec<_> = item.handoffs.iter().map(|h| h.id).collect();
+                    failpoint("replay_after_apply");
+                    let Decision { actor, reason } = decision;
+                    self.store.dead_letter_replayed(self.lease, letter.id, &ids, reason, actor).await?;
+                    return Ok(Outlook::Handoffs(ids));
                 }
-            }
+                Err(e) if self.is_poison(&e).await => refusal(source, &letter.source_key, &e),
+                Err(e) => return Err(e),
+            },
             Err(refusal) => refusal,
         };
         self.store.dead_letter_failed(self.lease, letter.id, refused.code, &refused.detail).await?;

@@ -103,7 +103,12 @@ impl Delivery<'_> {
 
     /// Records what of one row is not recorded, and was not retired after it was; another path may have done so meanwhile. The
     /// row was counted as seen when it was staged.
-    pub async fn apply_again(&self, item: &Item) -> Result<()> {
+    pub async fn apply_again(&self, item: &mut Item) -> Result<()> {
+        // Its key may have been another row's: then its signals have, or get, identities of their own.
+        let taken = self.taken(&item.source, &item.handoffs.iter().collect::<Vec<_>>()).await?;
+        for handoff in item.handoffs.iter_mut().filter(|h| taken.contains(&h.id)) {
+            handoff.replace(&item.source.identity);
+        }
         let ids: Vec<Uuid> = item.handoffs.iter().map(|h| h.id).collect();
         let mut due: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
         if !due.is_empty() {

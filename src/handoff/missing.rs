@@ -4,9 +4,9 @@ use crate::core::certificate::Digest;
 use crate::core::finding::Severity;
 use crate::core::handoff::{Handoff, Mapped, Source};
 use crate::error::Result;
-use crate::handoff::deliver::{Delivery, Outcome};
+use crate::failpoint::failpoint;
+use crate::handoff::deliver::Delivery;
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::apply::Advance;
 use crate::store::findings::Finding;
 use crate::store::proof::Expected;
 use serde_json::json;
@@ -25,6 +25,14 @@ pub struct Missing {
     pub digest: Digest,
 }
 
+/// Rows against what is recorded.
+struct Compared {
+    unrecorded: HashSet<Uuid>,
+    /// The signals that each row should have.
+    of_row: Vec<Vec<(Uuid, Option<i64>)>>,
+    digest: Digest,
+}
+
 impl Delivery<'_> {
     /// Notices rows of one source whose key was another row's (`truncate … restart identity`, deleted and inserted again): what
     /// is recorded under the key is about something else. They are handed off under identities of their own. Asked by whatever
@@ -33,11 +41,30 @@ impl Delivery<'_> {
         let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
         self.notice_recorded(&source, rows).await?;
         let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
-        let taken: HashSet<Uuid> = self.store.replaced(&source, &handoffs).await?.into_iter().collect();
+        let taken = self.taken(&source, &handoffs).await?;
         if !taken.is_empty() {
             rows.iter_mut().for_each(|row| row.replace(&taken));
         }
         Ok(())
+    }
+
+    /// Those of a source's signals whose row took the key of another.
+    ///
+    /// The order is right because a key is noted as reused before any signal of the new row is recorded under an identity of
+    /// its own, and because it is looked again after the note: a fast path may have recorded the row under the key's own
+    /// identity in between, as it may when the former signal has just gone. After the note no path does.
+    pub(super) async fn taken(&self, source: &Source, handoffs: &[&Handoff]) -> Result<HashSet<Uuid>> {
+        let mut found = self.store.replaced(source, handoffs).await?;
+        let fresh: HashSet<Uuid> = found.iter().filter(|(_, noted)| !noted).map(|(id, _)| *id).collect();
+        if !fresh.is_empty() {
+            let subjects: HashSet<Uuid> =
+                handoffs.iter().filter(|h| fresh.contains(&h.id)).map(|h| h.subject).collect();
+            let subjects: Vec<Uuid> = subjects.into_iter().collect();
+            self.store.note_reused(self.lease, source.name(), &subjects).await?;
+            failpoint("after_note_reused");
+            found = self.store.replaced(source, handoffs).await?;
+        }
+        Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
     /// A row that was handed off, and whose contents cannot be read since somebody changed them, needs no letter.
@@ -80,22 +107,22 @@ impl Delivery<'_> {
 
     /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
     /// recorded, and must not hold locks that the stream waits for; so they ask first and write only what is missing.
-    pub async fn missing(&self, rows: Vec<MappedRow>) -> Result<Missing> {
-        let mut digest = Digest::default();
-        let mut ids = Vec::with_capacity(rows.len());
-        let mut of_row = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let own = row.expected();
-            if row.is_handed_off() {
-                own.iter().for_each(|(id, _)| digest.add(*id));
-            }
-            ids.extend(own.iter().map(|(id, _)| *id));
-            of_row.push(own);
-        }
-        let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
-        if !unrecorded.is_empty() {
-            unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
-        }
+    pub async fn missing(&self, mut rows: Vec<MappedRow>) -> Result<Missing> {
+        let missing = self.compare(&rows).await?;
+        // What seems missing may be recorded under an identity of its own, because its key was another row's.
+        let subjects: Vec<Uuid> = rows
+            .iter()
+            .flat_map(MappedRow::handoffs)
+            .filter(|h| missing.unrecorded.contains(&h.id))
+            .map(|h| h.subject)
+            .collect();
+        let missing = if subjects.is_empty() || self.store.reused(&subjects).await?.is_empty() {
+            missing
+        } else {
+            self.notice_replaced(&mut rows).await?;
+            self.compare(&rows).await?
+        };
+        let Compared { unrecorded, of_row, digest } = missing;
         let seen = rows.len();
         let lacking = |own: &[(Uuid, Option<i64>)]| own.iter().any(|(id, _)| unrecorded.contains(id));
         let rows: Vec<_> = rows
@@ -105,6 +132,25 @@ impl Delivery<'_> {
             .map(|(row, _)| row.only(&unrecorded))
             .collect();
         Ok(Missing { recorded: seen - rows.len(), rows, signals: unrecorded.len(), digest })
+    }
+
+    async fn compare(&self, rows: &[MappedRow]) -> Result<Compared> {
+        let mut digest = Digest::default();
+        let mut ids = Vec::with_capacity(rows.len());
+        let mut of_row = Vec::with_capacity(rows.len());
+        for row in rows {
+            let own = row.expected();
+            if row.is_handed_off() {
+                own.iter().for_each(|(id, _)| digest.add(*id));
+            }
+            ids.extend(own.iter().map(|(id, _)| *id));
+            of_row.push(own);
+        }
+        let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        if !unrecorded.is_empty() {
+            unrecorded = self.unaccounted(rows, &of_row, &unrecorded).await?;
+        }
+        Ok(Compared { unrecorded, of_row, digest })
     }
 
     /// Those of `unrecorded` that are not staged, that retention did not take and no dead letter stands for: a full
@@ -128,14 +174,5 @@ impl Delivery<'_> {
             nowhere.extend(self.store.unaccounted(source, &expected).await?);
         }
         Ok(nowhere)
-    }
-
-    /// [`missing`](Self::missing), then [`deliver`](Self::deliver).
-    pub async fn deliver_missing(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
-        let seen = rows.len();
-        let missing = self.missing(rows).await?;
-        let mut outcome = self.deliver(missing.rows, advance).await?;
-        outcome.seen = seen;
-        Ok(outcome)
     }
 }

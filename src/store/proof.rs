@@ -66,14 +66,29 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Those of a source's signals that are recorded for another row than the one they are asked for.
-    pub async fn replaced(&self, source: &Source, handoffs: &[&Handoff]) -> Result<Vec<Uuid>> {
+    /// Those of a source's signals whose row took the key of another, each with whether the key is noted as reused.
+    pub async fn replaced(&self, source: &Source, handoffs: &[&Handoff]) -> Result<Vec<(Uuid, bool)>> {
         let ids: Vec<_> = handoffs.iter().map(|h| h.id).collect();
+        let subjects: Vec<_> = handoffs.iter().map(|h| h.subject).collect();
         let objects: Vec<_> = handoffs.iter().map(|h| h.object_ref.as_str()).collect();
         let numbers: Vec<_> = handoffs.iter().map(|h| h.number).collect();
         let occurred: Vec<_> = handoffs.iter().map(|h| h.occurred_at.map(Instant)).collect();
-        let params: [&(dyn ToSql + Sync); 5] = [&ids, &objects, &numbers, &occurred, &source.version];
+        let params: [&(dyn ToSql + Sync); 6] =
+            [&ids, &subjects, &objects, &numbers, &occurred, &source.version];
         let rows = self.rows(include_str!("sql/replaced.sql"), &params).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Notes that rows took the keys of others, by the subjects that such keys have by themselves.
+    pub async fn note_reused(&self, lease: &Lease, source: &str, subjects: &[Uuid]) -> Result<()> {
+        let Lease { worker, owner, term } = lease;
+        self.one(include_str!("sql/key_reused.sql"), &[worker, owner, term, &source, &subjects]).await?;
+        Ok(())
+    }
+
+    /// Those of `subjects` whose key is noted as reused.
+    pub async fn reused(&self, subjects: &[Uuid]) -> Result<Vec<Uuid>> {
+        let rows = self.rows(include_str!("sql/reused.sql"), &[&subjects]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! The real daemon as a child process that can be killed.
 
-use crate::cli::args::Settings;
+use crate::cli::settings::Settings;
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::{Error, Kind, Result};
