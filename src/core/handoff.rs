@@ -197,13 +197,6 @@ impl Source {
         row.get(self.id).unwrap_or_default()
     }
 
-    /// Every signal that a row with this key could have.
-    #[must_use]
-    pub fn signals(&self, key: &str) -> Vec<Uuid> {
-        let faces = self.rules.iter().map(|rule| &rule.face).chain([&self.unmapped]);
-        faces.map(|face| self.identity.signal(key, &face.kind)).collect()
-    }
-
     /// Whether the row's key is among its values.
     #[must_use]
     pub fn has_key(&self, row: &Row) -> bool {

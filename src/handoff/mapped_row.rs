@@ -1,6 +1,5 @@
 //! A row with the handoffs that it maps to. Every path makes them here, so all paths map alike.
 
-use crate::core::dead_letter::code;
 use crate::core::handoff::{Handoff, Mapped, Source};
 use crate::core::row::Row;
 use crate::core::watermark::Watermark;
@@ -34,7 +33,8 @@ impl MappedRow {
     }
 
     /// The signals that it should have, each with the number that retention remembers it by. A row that cannot be handed off has
-    /// none: only its letter accounts for it, under an identity that no signal has.
+    /// none: only its letter accounts for it, under an identity that no signal has. That holds for a row that cannot be
+    /// read too, although signals of its key may be recorded: they may be those of another row that had the key before.
     pub fn expected(&self) -> Vec<(Uuid, Option<i64>)> {
         match &self.mapped {
             Mapped::Handoffs(handoffs) => handoffs.iter().map(|h| (h.id, h.number)).collect(),
@@ -46,10 +46,6 @@ impl MappedRow {
     /// Whether its signals count for a digest.
     pub fn is_handed_off(&self) -> bool {
         matches!(self.mapped, Mapped::Handoffs(_))
-    }
-
-    pub(super) fn is_unreadable(&self) -> bool {
-        matches!(&self.mapped, Mapped::Refused(refusal) if refusal.code == code::UNREADABLE)
     }
 
     pub fn key(&self) -> &str {

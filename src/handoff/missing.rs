@@ -2,7 +2,7 @@
 
 use crate::core::certificate::Digest;
 use crate::core::finding::Severity;
-use crate::core::handoff::{Handoff, Mapped, Source};
+use crate::core::handoff::{Handoff, Source};
 use crate::error::Result;
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::Delivery;
@@ -39,7 +39,6 @@ impl Delivery<'_> {
     /// proves completeness; the fast paths take such a row for recorded until then.
     pub async fn notice_replaced(&self, rows: &mut [MappedRow]) -> Result<()> {
         let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
-        self.notice_recorded(&source, rows).await?;
         let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
         let taken = self.taken(&source, &handoffs).await?;
         if !taken.is_empty() {
@@ -65,26 +64,6 @@ impl Delivery<'_> {
             found = self.store.replaced(source, handoffs).await?;
         }
         Ok(found.into_iter().map(|(id, _)| id).collect())
-    }
-
-    /// A row that was handed off, and whose contents cannot be read since somebody changed them, needs no letter.
-    async fn notice_recorded(&self, source: &Source, rows: &mut [MappedRow]) -> Result<()> {
-        let unreadable: Vec<_> = rows.iter_mut().filter(|row| row.is_unreadable()).collect();
-        if unreadable.is_empty() {
-            return Ok(());
-        }
-        let of = |row: &MappedRow| -> Vec<_> {
-            source.signals(&row.key).into_iter().map(|id| Expected::new(source, &row.key, id)).collect()
-        };
-        let expected: Vec<_> = unreadable.iter().flat_map(|row| of(row)).collect();
-        let nowhere: HashSet<Uuid> =
-            self.store.unaccounted(source.name(), &expected).await?.into_iter().collect();
-        for row in unreadable {
-            if source.signals(&row.key).iter().any(|id| !nowhere.contains(id)) {
-                row.mapped = Mapped::Handoffs(vec![]);
-            }
-        }
-        Ok(())
     }
 
     /// Tells the operator of rows that took the key of others and are handed off now.
