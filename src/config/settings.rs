@@ -96,7 +96,7 @@ settings! {
     off_peak: Vec<Window> = "", any, "When certifying passes may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
     worker: String = "gov_handoff_intake", any, "The name of the lease and of the cursors";
     listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9187. The daemon serves GET /metrics and GET /healthz there [default: nowhere]";
-    log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::intake=debug`. Row values are never logged [default: info for run, warn for other commands]";
+    log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::capture=debug`. Row values are never logged [default: info for run, warn for other commands]";
     log_format: LogFormat = "text", any, "text or json, on stderr";
 }
 

@@ -132,7 +132,7 @@ impl SlotGuard {
     }
 }
 
-/// Drops the slot, on sessions of its own. Nothing is lost by it: the tables are still there, and the keyset lane reads them.
+/// Drops the slot, on sessions of its own. Nothing is lost by it: the tables are still there, and the table lane reads them.
 pub async fn give_up(term: &Term, stream: &StreamProgress, bytes: i64) -> Result<()> {
     let config = &term.config;
     tracing::warn!(

@@ -335,7 +335,7 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// A table that is not as its definition says costs only itself: its rows are left to the keyset lane, in whose open ranges
+    /// A table that is not as its definition says costs only itself: its rows are left to the table lane, in whose open ranges
     /// they still are, and which is asked to look at once. A slot decodes with the catalogue of the time, so rows that were
     /// written before somebody mended the cause would otherwise stop the stream for ever.
     async fn leave_to_the_tables(&mut self, surprise: &Surprise) -> Result<()> {

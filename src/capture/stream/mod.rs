@@ -189,7 +189,7 @@ async fn connect(config: &Config, store: &Store, durable: Lsn, raw: bool) -> Res
     Err(failed.unwrap_or_else(|| Error::new(Kind::Internal, "no host to stream from")))
 }
 
-/// Records where the stream starts. A gap is a finding, and the keyset lane is asked to look at once.
+/// Records where the stream starts. A gap is a finding, and the table lane is asked to look at once.
 async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered: &Offered) -> Result<()> {
     let slot = &shared.term.config.slot;
     // Before the mode says that we stream: from then on others wait for a position.
