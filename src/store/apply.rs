@@ -117,19 +117,19 @@ impl Store {
             &versions,
             &s.number,
         ];
-        let row = self.one(include_str!("sql/apply.sql"), &params).await?;
+        let row = self.one(include_str!("sql/apply/batch.sql"), &params).await?;
         Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
     }
 
     /// Goes through everything that the gates write, without a row: fails where they cannot work whatever the rows.
     pub async fn probe_gates(&self) -> Result<()> {
-        self.one(include_str!("sql/probe.sql"), &[]).await?;
+        self.one(include_str!("sql/apply/probe.sql"), &[]).await?;
         Ok(())
     }
 
     /// Those of `ids` that are neither in the outbox nor captured.
     pub async fn unrecorded(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.rows(include_str!("sql/unrecorded.sql"), &[&ids]).await?;
+        let rows = self.rows(include_str!("sql/apply/unrecorded.sql"), &[&ids]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 }

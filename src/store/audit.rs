@@ -82,8 +82,8 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Recorded>> {
         let sql = match place {
-            Place::Outbox => include_str!("sql/outbox_stretch.sql"),
-            Place::Pending => include_str!("sql/pending_stretch.sql"),
+            Place::Outbox => include_str!("sql/audit/outbox_stretch.sql"),
+            Place::Pending => include_str!("sql/audit/pending_stretch.sql"),
         };
         let sql = quote::fill(sql, &[("beyond", if after.is_some() { ">" } else { ">=" })]);
         let (from, table) = (after.unwrap_or_default(), source.definition.table());
@@ -107,7 +107,7 @@ impl Store {
 
     /// Those of these integer keys that no pass of `worker` has read.
     pub async fn never_read(&self, worker: &str, source: &str, numbers: &[i64]) -> Result<Vec<i64>> {
-        let rows = self.rows(include_str!("sql/never_read.sql"), &[&worker, &source, &numbers]).await?;
+        let rows = self.rows(include_str!("sql/audit/never_read.sql"), &[&worker, &source, &numbers]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -127,7 +127,7 @@ impl Store {
             &verdicts,
             &keys,
         ];
-        self.one(include_str!("sql/audit_checkpoint.sql"), &params)
+        self.one(include_str!("sql/audit/checkpoint.sql"), &params)
             .await
             .context("keeping the audit's progress")?;
         Ok(())
@@ -154,7 +154,7 @@ impl Store {
             &intake,
             &certificate,
         ];
-        self.one(include_str!("sql/audit_finish.sql"), &params).await.context("ending the audit")?;
+        self.one(include_str!("sql/audit/finish.sql"), &params).await.context("ending the audit")?;
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Store {
         worker: &str,
         source: &str,
     ) -> Result<Option<(Option<String>, Value)>> {
-        let row = self.optional(include_str!("sql/audit_progress.sql"), &[&worker, &source]).await?;
+        let row = self.optional(include_str!("sql/audit/progress.sql"), &[&worker, &source]).await?;
         row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
     }
 
@@ -176,7 +176,7 @@ impl Store {
         limit: i64,
         mut each: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
-        let statement = self.statement(include_str!("sql/audit_names.sql")).await?;
+        let statement = self.statement(include_str!("sql/audit/names.sql")).await?;
         let params: [&(dyn ToSql + Sync); 4] = [&source, &depth(full), &verdict.name(), &limit];
         let names = self.answer(self.client.query_raw(&statement, params)).await?;
         let mut names = std::pin::pin!(names);

@@ -212,15 +212,17 @@ async fn attempt(
     places: &[String],
 ) -> Result<Vec<Row>> {
     let does = |sql: &'static str| answered(patience, transaction.batch_execute(sql));
-    does(include_str!("sql/savepoint.sql")).await?;
+    does(include_str!("sql/read/savepoint.sql")).await?;
     let params: [&(dyn ToSql + Sync); 1] = [&places];
     match answered(patience, transaction.query(sql, &params)).await.map_err(Error::of_source) {
         Ok(rows) => {
-            does(include_str!("sql/savepoint_release.sql")).await?;
+            does(include_str!("sql/read/savepoint_release.sql")).await?;
             rows.iter().map(|row| text_row(row, 1)).collect()
         }
         Err(e) if e.code.is_some() => {
-            does(include_str!("sql/savepoint_back.sql")).await.context("after a row that cannot be read")?;
+            does(include_str!("sql/read/savepoint_back.sql"))
+                .await
+                .context("after a row that cannot be read")?;
             Err(e)
         }
         Err(e) => Err(e),

@@ -37,7 +37,8 @@ impl Store {
     /// Refuses a definition that the catalogue does not bear out, saying which table, column or type is wrong.
     pub async fn check_source(&self, source: &SourceDefinition) -> Result<Strategy> {
         let place = format!("{}.{}", source.schema, source.table());
-        let rows = self.rows(include_str!("sql/columns.sql"), &[&source.schema, &source.table()]).await?;
+        let rows =
+            self.rows(include_str!("sql/source/columns.sql"), &[&source.schema, &source.table()]).await?;
         let columns: Vec<Column> = rows
             .iter()
             .map(|row| {
@@ -127,7 +128,8 @@ impl Store {
         // A row is known by its key. Of two that share one, or have none, the second would be taken for the first and absorbed.
         let id = &source.id.column;
         let params: [&(dyn ToSql + Sync); 3] = [&source.schema, &source.table(), id];
-        let unique: bool = self.one(include_str!("sql/indexes.sql"), &params).await?.try_get(0)?;
+        let unique: bool =
+            self.one(include_str!("sql/source/unique_index.sql"), &params).await?.try_get(0)?;
         if !unique || !columns.iter().any(|c| c.name == *id && c.not_null) {
             return wrong(
                 Kind::Catalogue,
@@ -153,7 +155,7 @@ impl Store {
                 |what: String| format!("source {}: the test on {} {what}", source.name, column.name);
             for value in test.equals.iter().chain(test.one_of.iter().flatten()) {
                 let places = [("value", &*quote::literal(value)), ("type", &column.declared)];
-                let sql = quote::fill(include_str!("sql/shown.sql"), &places);
+                let sql = quote::fill(include_str!("sql/source/shown.sql"), &places);
                 // Not prepared for the session: every value is another statement.
                 let shown =
                     self.answer(self.client.query_one(&sql, &[])).await.map_err(|e| match e.kind {
@@ -178,7 +180,8 @@ impl Store {
 
     /// Whether a definition would carry contents: the reason code and what is wrong, or nothing.
     pub async fn contents_in(&self, source: &SourceDefinition) -> Result<Option<(&'static str, String)>> {
-        let rows = self.rows(include_str!("sql/columns.sql"), &[&source.schema, &source.table()]).await?;
+        let rows =
+            self.rows(include_str!("sql/source/columns.sql"), &[&source.schema, &source.table()]).await?;
         for row in &rows {
             let (name, sql_type): (String, String) = (row.try_get("attname")?, row.try_get("type")?);
             if !source.columns.contains(&name) {

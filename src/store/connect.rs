@@ -140,14 +140,14 @@ async fn client(target: &Target, name: &str, session: &str) -> Result<Store> {
         (client, attend(connection), any_bytes, major)
     };
     if any_bytes {
-        client.batch_execute(include_str!("sql/any_bytes.sql")).await.map_err(failed)?;
+        client.batch_execute(include_str!("sql/session/any_bytes.sql")).await.map_err(failed)?;
     }
     // A server that does not know the setting would refuse a session that asks for it.
     if bounds_transactions(major) {
-        client.batch_execute(include_str!("sql/transaction_timeout.sql")).await.map_err(failed)?;
+        client.batch_execute(include_str!("sql/session/transaction_timeout.sql")).await.map_err(failed)?;
     }
     // Some platforms cannot notice that the peer is gone while a statement runs, and refuse to be asked to.
-    match client.batch_execute(include_str!("sql/client_check.sql")).await {
+    match client.batch_execute(include_str!("sql/session/client_check.sql")).await {
         Err(e) if e.as_db_error().is_none() => return Err(failed(e)),
         _ => {}
     }

@@ -25,7 +25,7 @@ impl Store {
             "coalesce(c.metadata ->> 'table', c.source_name)",
         );
         let sql = quote::fill(
-            include_str!("sql/sources.sql"),
+            include_str!("sql/source/list.sql"),
             &[("columns_of", &columns_of(schema, table, "c.metadata -> 'columns'"))],
         );
         let rows = self.rows(&sql, &[&worker]).await.map_err(|e| match e.code.as_deref() {
@@ -52,16 +52,16 @@ impl Store {
         let definitions = sources.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         let (lo, hi): (Vec<_>, Vec<_>) = sources.iter().map(|s| s.id.id_type.bounds().unzip()).unzip();
         let rows =
-            self.rows(include_str!("sql/source_put.sql"), &[&worker, &names, &definitions, &lo, &hi]).await?;
+            self.rows(include_str!("sql/source/put.sql"), &[&worker, &names, &definitions, &lo, &hi]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     pub async fn remove_source(&self, worker: &str, name: &str) -> Result<bool> {
-        Ok(self.one(include_str!("sql/source_remove.sql"), &[&worker, &name]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/source/remove.sql"), &[&worker, &name]).await?.try_get(0)?)
     }
 
     pub async fn stream_position(&self, slot: &str) -> Result<Option<Position>> {
-        let row = self.optional(include_str!("sql/stream_position.sql"), &[&slot]).await?;
+        let row = self.optional(include_str!("sql/stream/position.sql"), &[&slot]).await?;
         row.map(|row| {
             Ok(Position {
                 system_identifier: row.try_get(0)?,
@@ -77,7 +77,7 @@ impl Store {
         let lsn = to_pg(at.durable);
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &slot, &at.system_identifier, &at.timeline, &lsn];
-        self.one(include_str!("sql/stream_bind.sql"), &params)
+        self.one(include_str!("sql/stream/bind.sql"), &params)
             .await
             .context("recording the stream's start")?;
         Ok(())
@@ -88,7 +88,7 @@ impl Store {
         let lsn = to_pg(lsn);
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&lease.worker, &lease.owner, &lease.term, &slot, &lsn];
-        self.one(include_str!("sql/stream_confirm.sql"), &params).await?;
+        self.one(include_str!("sql/stream/confirm.sql"), &params).await?;
         Ok(())
     }
 
@@ -96,31 +96,31 @@ impl Store {
     pub async fn cool_ranges(&self, lease: &Lease, source: &str, before: ClockReading) -> Result<i64> {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&lease.worker, &lease.owner, &lease.term, &source, &before.0];
-        Ok(self.one(include_str!("sql/gap_cool.sql"), &params).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/source/cool_ranges.sql"), &params).await?.try_get(0)?)
     }
 
     pub async fn hot_ranges(&self, worker: &str, source: &str) -> Result<i64> {
-        Ok(self.one(include_str!("sql/hot_ranges.sql"), &[&worker, &source]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/source/hot_ranges.sql"), &[&worker, &source]).await?.try_get(0)?)
     }
 
     /// Where the server's log ends now.
     pub async fn current_lsn(&self) -> Result<Lsn> {
-        Ok(from_pg(self.one(include_str!("sql/current_lsn.sql"), &[]).await?.try_get(0)?))
+        Ok(from_pg(self.one(include_str!("sql/stream/current_lsn.sql"), &[]).await?.try_get(0)?))
     }
 
     /// Writes a message to the log that a live stream brings back, and says where.
     pub async fn emit_probe(&self) -> Result<Lsn> {
-        Ok(from_pg(self.one(include_str!("sql/emit_probe.sql"), &[]).await?.try_get(0)?))
+        Ok(from_pg(self.one(include_str!("sql/stream/emit_probe.sql"), &[]).await?.try_get(0)?))
     }
 
     /// Has the log written to disk up to now, and says up to where.
     pub async fn flush_log(&self) -> Result<Lsn> {
-        Ok(from_pg(self.one(include_str!("sql/flush_log.sql"), &[]).await?.try_get(0)?))
+        Ok(from_pg(self.one(include_str!("sql/stream/flush_log.sql"), &[]).await?.try_get(0)?))
     }
 
     /// Who may still fill a hole in `table`, and when that was asked.
     pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
-        let row = self.one(include_str!("sql/writers.sql"), &[&table]).await?;
+        let row = self.one(include_str!("sql/source/writers.sql"), &[&table]).await?;
         Ok((ClockReading(row.try_get("at")?), row.try_get("writers")?))
     }
 }

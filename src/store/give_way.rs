@@ -95,5 +95,5 @@ async fn is_waited_for(watched: &Watched, session: &mut Option<Store>) -> Result
         Some(store) => store,
         None => session.insert(connect::open_observer(&watched.target, "gov-handoff lookout").await?),
     };
-    Ok(store.one(include_str!("sql/waited_for.sql"), &[&watched.pid]).await?.try_get(0)?)
+    Ok(store.one(include_str!("sql/session/waited_for.sql"), &[&watched.pid]).await?.try_get(0)?)
 }

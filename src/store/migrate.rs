@@ -88,16 +88,16 @@ impl Store {
     pub async fn migrate(&mut self, dry_run: bool) -> Result<Vec<StepReport>> {
         let transaction = self.client.transaction().await?;
         transaction
-            .batch_execute(include_str!("sql/migrate_begin.sql"))
+            .batch_execute(include_str!("sql/migrate/begin.sql"))
             .await
             .context("preparing to migrate")?;
         transaction
-            .batch_execute(include_str!("sql/migrate_lend.sql"))
+            .batch_execute(include_str!("sql/migrate/lend.sql"))
             .await
             .context("becoming able to give functions to gov_handoff_owner")?;
         let mut reports = Vec::new();
         for step in &STEPS {
-            let done = transaction.query_opt(include_str!("sql/migrate_step.sql"), &[&step.version]).await?;
+            let done = transaction.query_opt(include_str!("sql/migrate/step.sql"), &[&step.version]).await?;
             if let Some(row) = done {
                 let (recorded, actual): (String, String) = (row.try_get(0)?, checksum(step.up));
                 if recorded != actual {
@@ -116,7 +116,7 @@ impl Store {
             for (object, sql) in objects(step.up) {
                 if let Some(object) = object {
                     let there =
-                        transaction.query_one(include_str!("sql/migrate_exists.sql"), &[&object]).await?;
+                        transaction.query_one(include_str!("sql/migrate/exists.sql"), &[&object]).await?;
                     if there.try_get(0)? {
                         adopted.push(object.to_owned());
                         continue;
@@ -129,20 +129,20 @@ impl Store {
                     .context(format!("migration {} ({})", step.version, step.name))?;
             }
             if step.version == 1 {
-                let missing = transaction.query(include_str!("sql/migrate_shape.sql"), &[]).await?;
+                let missing = transaction.query(include_str!("sql/migrate/shape.sql"), &[]).await?;
                 if !missing.is_empty() {
                     return Err(shape_error(&missing)?);
                 }
             }
             transaction
                 .execute(
-                    include_str!("sql/migrate_record.sql"),
+                    include_str!("sql/migrate/record.sql"),
                     &[&step.version, &step.name, &checksum(step.up), &created],
                 )
                 .await?;
             reports.push(step.report(if dry_run { "pending" } else { "applied" }, created, adopted));
         }
-        transaction.batch_execute(include_str!("sql/migrate_return.sql")).await?;
+        transaction.batch_execute(include_str!("sql/migrate/return.sql")).await?;
         if dry_run {
             transaction.rollback().await?
         } else {
@@ -153,10 +153,10 @@ impl Store {
 
     /// Which steps are applied.
     pub async fn migration_status(&self) -> Result<Vec<StepReport>> {
-        let there = self.one(include_str!("sql/migrate_exists.sql"), &[&"gov_schema_version"]).await?;
+        let there = self.one(include_str!("sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
         let mut applied = Vec::new();
         if there.try_get(0)? {
-            let rows = self.rows(include_str!("sql/migrate_status.sql"), &[]).await?;
+            let rows = self.rows(include_str!("sql/migrate/status.sql"), &[]).await?;
             for row in rows {
                 applied.push((row.try_get::<_, i32>(0)?, row.try_get::<_, Vec<String>>(1)?));
             }
@@ -170,7 +170,7 @@ impl Store {
 
     /// How the live tables differ from what the gates write to, each difference in words.
     pub async fn shape_differences(&self) -> Result<Vec<String>> {
-        self.rows(include_str!("sql/migrate_shape.sql"), &[]).await?.iter().map(shape_difference).collect()
+        self.rows(include_str!("sql/migrate/shape.sql"), &[]).await?.iter().map(shape_difference).collect()
     }
 
     /// Which steps are missing among those applied, and which were applied in another text than ours.
@@ -207,7 +207,7 @@ impl Store {
             ));
         }
         let transaction = self.client.transaction().await?;
-        transaction.batch_execute(include_str!("sql/migrate_begin.sql")).await?;
+        transaction.batch_execute(include_str!("sql/migrate/begin.sql")).await?;
         let mut reports = Vec::new();
         for step in STEPS
             .iter()
@@ -221,7 +221,7 @@ impl Store {
                 None => {
                     for object in created.iter().rev() {
                         let drop = quote::fill(
-                            include_str!("sql/migrate_drop.sql"),
+                            include_str!("sql/migrate/drop.sql"),
                             &[("table", &quote::identifier(object))],
                         );
                         transaction.batch_execute(&drop).await.context(format!("dropping {object}"))?;
@@ -230,16 +230,16 @@ impl Store {
             }
             reports.push(step.report("reverted", created.clone(), vec![]));
         }
-        transaction.batch_execute(include_str!("sql/migrate_end.sql")).await?;
+        transaction.batch_execute(include_str!("sql/migrate/end.sql")).await?;
         transaction.commit().await?;
         Ok(reports)
     }
 
     /// Counts only in tables that would go: those of the substrate that we created, and our own.
     async fn loss(&self, created: &[String]) -> Result<Loss> {
-        let there = self.one(include_str!("sql/migrate_exists.sql"), &[&"gov_retired_range"]).await?;
+        let there = self.one(include_str!("sql/migrate/exists.sql"), &[&"gov_retired_range"]).await?;
         let retired = if there.try_get(0)? {
-            self.one(include_str!("sql/migrate_loss_retired.sql"), &[]).await?.try_get(0)?
+            self.one(include_str!("sql/migrate/loss_retired.sql"), &[]).await?.try_get(0)?
         } else {
             0
         };
@@ -280,7 +280,7 @@ impl Store {
         }
         let places = [("table", quote::identifier(table)), ("filter", filter.to_owned())];
         let places: Vec<_> = places.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        let sql = quote::fill(include_str!("sql/migrate_loss.sql"), &places);
+        let sql = quote::fill(include_str!("sql/migrate/loss.sql"), &places);
         Ok(self.client.query_one(&sql, &[]).await?.try_get(0)?)
     }
 }

@@ -62,7 +62,7 @@ impl Store {
         let staged: Vec<_> = expected.iter().map(|e| e.staged).collect();
         let occurred: Vec<_> = expected.iter().map(|e| e.occurred.map(Instant)).collect();
         let params: [&(dyn ToSql + Sync); 6] = [&source, &ids, &letters, &numbers, &staged, &occurred];
-        let rows = self.rows(include_str!("sql/unaccounted.sql"), &params).await?;
+        let rows = self.rows(include_str!("sql/proof/unaccounted.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -73,13 +73,13 @@ impl Store {
         let numbers: Vec<_> = handoffs.iter().map(|h| h.number).collect();
         let occurred: Vec<_> = handoffs.iter().map(|h| h.occurred_at.map(Instant)).collect();
         let params: [&(dyn ToSql + Sync); 5] = [&ids, &objects, &numbers, &occurred, &source.version];
-        let rows = self.rows(include_str!("sql/replaced.sql"), &params).await?;
+        let rows = self.rows(include_str!("sql/proof/replaced.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Those of `ids` that retention took although something else of their row was left.
     pub async fn retired(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.rows(include_str!("sql/retired.sql"), &[&ids]).await?;
+        let rows = self.rows(include_str!("sql/proof/retired.sql"), &[&ids]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -88,7 +88,7 @@ impl Store {
         let definition = &source.definition;
         let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
         let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
-        let sql = quote::fill(include_str!("sql/absent_keys.sql"), &places);
+        let sql = quote::fill(include_str!("sql/read/absent_keys.sql"), &places);
         let rows = self.rows_of_tables(&sql, &[&keys]).await.map_err(Error::of_source)?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
@@ -104,44 +104,49 @@ impl Store {
         let value = serde_json::to_value(certificate)?;
         let params: [&(dyn ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &worker, &certificate.source, &value, &history];
-        self.one(include_str!("sql/certificate_put.sql"), &params).await.context("keeping a certificate")?;
+        self.one(include_str!("sql/proof/certificate_put.sql"), &params)
+            .await
+            .context("keeping a certificate")?;
         Ok(())
     }
 
     pub async fn certificates(&self, worker: &str) -> Result<Vec<Value>> {
-        let rows = self.rows(include_str!("sql/certificates.sql"), &[&worker]).await?;
+        let rows = self.rows(include_str!("sql/proof/certificates.sql"), &[&worker]).await?;
         rows.iter().map(|row| Ok(row.try_get("certificate")?)).collect()
     }
 
     pub async fn certificate_history(&self, limit: i64) -> Result<Vec<Value>> {
-        let rows = self.rows(include_str!("sql/certificate_history.sql"), &[&limit]).await?;
+        let rows = self.rows(include_str!("sql/proof/certificate_history.sql"), &[&limit]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// About how many rows a source has, for a progress bar.
     pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
         let table = quote::table(&source.definition);
-        Ok(self.one(include_str!("sql/row_estimate.sql"), &[&table]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/source/row_estimate.sql"), &[&table]).await?.try_get(0)?)
     }
 
     pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
-        let row = self.optional(include_str!("sql/watermark.sql"), &[&worker, &source]).await?;
+        let row = self.optional(include_str!("sql/proof/watermark.sql"), &[&worker, &source]).await?;
         Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
     }
 
     /// Removes one chunk of certified signals older than `before`; zero when none are left.
     pub async fn retire(&self, worker: &str, before: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/outbox_retire.sql"), &[&worker, &before, &limit]).await?.try_get(0)?)
+        Ok(self
+            .one(include_str!("sql/proof/retire_signals.sql"), &[&worker, &before, &limit])
+            .await?
+            .try_get(0)?)
     }
 
     /// Removes one chunk of captures that were drained before `before` and whose signals are accounted for.
     pub async fn retire_drained(&self, before: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/pending_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/proof/retire_captures.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 
     /// Removes one chunk of what we said about ourselves before `before`; zero when nothing is left.
     pub async fn retire_notices(&self, before: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/notices_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/proof/retire_notices.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 
     /// Who holds the frontier back, in words.
@@ -151,7 +156,7 @@ impl Store {
 
     /// The same, and since how many seconds.
     pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
-        let row = self.optional(include_str!("sql/frontier_holder.sql"), &[]).await?;
+        let row = self.optional(include_str!("sql/frontier/holder.sql"), &[]).await?;
         row.map(|row| {
             let who: String = row.try_get("who")?;
             let role: Option<String> = row.try_get("role")?;

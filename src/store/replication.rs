@@ -52,10 +52,10 @@ fn no_slot(name: &str) -> Error {
 }
 
 /// Said in a replication session that brings text as the database keeps it ([`Store::streams_raw`]).
-pub const ANY_BYTES: &str = include_str!("sql/any_bytes.sql");
+pub const ANY_BYTES: &str = include_str!("sql/session/any_bytes.sql");
 
 /// Asked of both ends: rows of another server, or of another of its databases, would be recorded as if they were ours.
-pub const SERVER_IDENTITY: &str = include_str!("sql/server_identity.sql");
+pub const SERVER_IDENTITY: &str = include_str!("sql/replication/server_identity.sql");
 
 /// What is wrong with a publication.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +70,7 @@ pub enum PublicationProblem {
 impl Store {
     /// Whether this session's server and role can stream at all.
     pub async fn check_streaming(&self) -> Result<()> {
-        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        let row = self.one(include_str!("sql/replication/server.sql"), &[]).await?;
         let wal_level: String = row.try_get("wal_level")?;
         if wal_level != "logical" {
             return Err(unavailable(format!(
@@ -102,7 +102,7 @@ impl Store {
 
     /// Nothing can be recorded on a standby, and its snapshots certify nothing.
     pub async fn refuse_standby(&self) -> Result<()> {
-        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        let row = self.one(include_str!("sql/replication/server.sql"), &[]).await?;
         if row.try_get("recovering")? {
             return Err(Error::new(
                 Kind::Catalogue,
@@ -113,7 +113,9 @@ impl Store {
     }
 
     pub async fn slot(&self, name: &str, database: &str) -> Result<Option<Slot>> {
-        let Some(row) = self.optional(include_str!("sql/slot.sql"), &[&name]).await? else { return Ok(None) };
+        let Some(row) = self.optional(include_str!("sql/replication/slot.sql"), &[&name]).await? else {
+            return Ok(None);
+        };
         let plugin: Option<String> = row.try_get("plugin")?;
         let of: Option<String> = row.try_get("database")?;
         if plugin.as_deref() != Some("pgoutput") || of.as_deref() != Some(database) {
@@ -134,16 +136,17 @@ impl Store {
 
     /// Refuses when the server has no slot left, so that nothing else is made in vain.
     pub async fn check_slot_free(&self, name: &str) -> Result<()> {
-        let row = self.one(include_str!("sql/settings.sql"), &[]).await?;
+        let row = self.one(include_str!("sql/replication/server.sql"), &[]).await?;
         if row.try_get("slot_free")? { Ok(()) } else { Err(no_slot(name)) }
     }
 
     pub async fn create_slot(&self, name: &str) -> Result<Lsn> {
-        let version: i32 = self.one(include_str!("sql/settings.sql"), &[]).await?.try_get("version")?;
+        let version: i32 =
+            self.one(include_str!("sql/replication/server.sql"), &[]).await?.try_get("version")?;
         let sql = if version >= 170_000 {
-            include_str!("sql/slot_create_failover.sql")
+            include_str!("sql/replication/slot_create_failover.sql")
         } else {
-            include_str!("sql/slot_create.sql")
+            include_str!("sql/replication/slot_create.sql")
         };
         let row = self.one(sql, &[&name]).await.map_err(|e| match e.code.as_deref() {
             Some("53400") => no_slot(name),
@@ -158,13 +161,13 @@ impl Store {
 
     /// How much log the server keeps for our slot; `None` if there is no such slot.
     pub async fn slot_retained(&self, name: &str) -> Result<Option<i64>> {
-        let row = self.optional(include_str!("sql/slot_retained.sql"), &[&name]).await?;
+        let row = self.optional(include_str!("sql/replication/slot_retained.sql"), &[&name]).await?;
         Ok(row.map(|r| r.try_get::<_, Option<i64>>(0)).transpose()?.flatten())
     }
 
     /// Slots of ours that the configuration does not name and no session reads.
     pub async fn unused_slots(&self, configured: &str) -> Result<Vec<UnusedSlot>> {
-        let rows = self.rows(include_str!("sql/slots_unused.sql"), &[&configured]).await?;
+        let rows = self.rows(include_str!("sql/replication/slots_unused.sql"), &[&configured]).await?;
         let slot = |row: &tokio_postgres::Row| {
             Ok(UnusedSlot { slot: row.try_get("slot_name")?, retained_bytes: row.try_get("retained")? })
         };
@@ -173,14 +176,14 @@ impl Store {
 
     /// Makes whoever holds the slot let go of it.
     pub async fn release_slot(&self, name: &str) -> Result<()> {
-        self.rows(include_str!("sql/slot_release.sql"), &[&name])
+        self.rows(include_str!("sql/replication/slot_release.sql"), &[&name])
             .await
             .context(format!("releasing slot {name}"))?;
         Ok(())
     }
 
     pub async fn drop_slot(&self, name: &str) -> Result<()> {
-        self.rows(include_str!("sql/slot_drop.sql"), &[&name])
+        self.rows(include_str!("sql/replication/slot_drop.sql"), &[&name])
             .await
             .context(format!("dropping slot {name}"))?;
         Ok(())
@@ -193,7 +196,8 @@ impl Store {
         sources: &[Arc<Source>],
     ) -> Result<Option<PublicationProblem>> {
         let wrong = |how: String| PublicationProblem::Wrong { name: name.to_owned(), how };
-        let Some(row) = self.optional(include_str!("sql/publication.sql"), &[&name]).await? else {
+        let Some(row) = self.optional(include_str!("sql/replication/publication.sql"), &[&name]).await?
+        else {
             return Ok(Some(PublicationProblem::Absent { name: name.to_owned() }));
         };
         if row.try_get("puballtables")? {
@@ -223,7 +227,7 @@ impl Store {
 
     /// Changes whenever the publication's catalogue entries do; empty when there is none.
     pub async fn publication_version(&self, name: &str) -> Result<String> {
-        let row = self.optional(include_str!("sql/publication_version.sql"), &[&name]).await?;
+        let row = self.optional(include_str!("sql/replication/publication_version.sql"), &[&name]).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
     }
 
@@ -259,21 +263,23 @@ impl Store {
         let publication = publication_sql(publication, sources, published);
         let slot = slot_sql(slot, there.as_ref(), published);
         let places = [("publication", publication.trim_end()), ("slot", slot.trim_end())];
-        Ok(quote::fill(include_str!("sql/replication_setup.sql"), &places).trim_end().to_owned())
+        Ok(quote::fill(include_str!("sql/replication/setup.sql"), &places).trim_end().to_owned())
     }
 
     async fn has_publication(&self, name: &str) -> Result<bool> {
-        Ok(self.optional(include_str!("sql/publication.sql"), &[&name]).await?.is_some())
+        Ok(self.optional(include_str!("sql/replication/publication.sql"), &[&name]).await?.is_some())
     }
 
     /// Whether a slot of this name retains log for this database.
     pub async fn has_slot(&self, name: &str) -> Result<bool> {
-        Ok(self.optional(include_str!("sql/slot_retained.sql"), &[&name]).await?.is_some())
+        Ok(self.optional(include_str!("sql/replication/slot_retained.sql"), &[&name]).await?.is_some())
     }
 
     pub async fn drop_publication(&self, name: &str) -> Result<()> {
-        let sql =
-            quote::fill(include_str!("sql/publication_drop.sql"), &[("name", &quote::identifier(name))]);
+        let sql = quote::fill(
+            include_str!("sql/replication/publication_drop.sql"),
+            &[("name", &quote::identifier(name))],
+        );
         self.answer(self.client.batch_execute(&sql)).await.context(format!("dropping publication {name}"))
     }
 }
@@ -327,12 +333,14 @@ fn filters_asked(sources: &[Arc<Source>]) -> String {
 
 /// What is to be done about a slot, given the one that is there and whether there was a publication before.
 fn slot_sql(name: &str, there: Option<&Slot>, published: bool) -> String {
-    let create = quote::fill(include_str!("sql/slot_setup.sql"), &[("slot", name)]);
+    let create = quote::fill(include_str!("sql/replication/slot_setup.sql"), &[("slot", name)]);
     let places = [("slot", name), ("create", create.trim_end())];
     match there {
         None => create,
-        Some(slot) if published && !slot.lost => quote::fill(include_str!("sql/slot_kept.sql"), &places),
-        Some(_) => quote::fill(include_str!("sql/slot_renew.sql"), &places),
+        Some(slot) if published && !slot.lost => {
+            quote::fill(include_str!("sql/replication/slot_kept.sql"), &places)
+        }
+        Some(_) => quote::fill(include_str!("sql/replication/slot_renew.sql"), &places),
     }
 }
 
@@ -343,14 +351,14 @@ fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String 
     let tables: Vec<_> = sources.iter().map(|s| published(s)).collect();
     let (quoted, tables) = (quote::identifier(name), tables.join(",\n    "));
     let note = quote::fill(
-        include_str!("sql/publication_note.sql"),
+        include_str!("sql/replication/publication_note.sql"),
         &[("name", &quote::literal(name)), ("asked", &filters_asked(sources))],
     );
     let places = [("name", &*quoted), ("tables", &tables), ("note", note.trim_end())];
     if exists {
-        quote::fill(include_str!("sql/publication_alter.sql"), &places)
+        quote::fill(include_str!("sql/replication/publication_alter.sql"), &places)
     } else {
-        quote::fill(include_str!("sql/publication_create.sql"), &places)
+        quote::fill(include_str!("sql/replication/publication_create.sql"), &places)
     }
 }
 

@@ -22,7 +22,7 @@ use tokio_postgres::{IsolationLevel, Portal, RowStream, Transaction};
 /// several times over while it is applied. Five thousand ordinary rows are well below it.
 pub const BATCH_BYTES: usize = 2 << 20;
 
-/// How long a scan may run before its next rows come; the server's own bound of `frontier_settings.sql`.
+/// How long a scan may run before its next rows come; the server's own bound of `sql/frontier/settings.sql`.
 const LONGEST_SCAN: Duration = Duration::from_secs(600);
 
 /// How often a transaction that waits says that it is there; well below the server's bound of `connect::READING`.
@@ -54,7 +54,7 @@ impl Store {
     /// From now on no statement of this session may take longer.
     pub async fn bound_reads(&self, timeout: Duration) -> Result<()> {
         let millis = timeout.as_millis().to_string();
-        self.one(include_str!("sql/statement_timeout.sql"), &[&millis]).await?;
+        self.one(include_str!("sql/session/statement_timeout.sql"), &[&millis]).await?;
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl Store {
     }
 
     async fn set_tables_only(&self, on: bool) -> Result<()> {
-        self.rows(include_str!("sql/tables_only.sql"), &[&on]).await?;
+        self.rows(include_str!("sql/session/tables_only.sql"), &[&on]).await?;
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Store {
             }
         };
         let sql = quote::fill(
-            include_str!("sql/read_span.sql"),
+            include_str!("sql/read/span.sql"),
             &[
                 ("columns", columns),
                 ("table", &quote::table(definition)),
@@ -294,7 +294,7 @@ pub struct FrontierRead<'a> {
 
 impl Store {
     pub async fn frontier(&self, worker: &str, source: &str) -> Result<Option<Frontier>> {
-        let row = self.optional(include_str!("sql/frontier.sql"), &[&worker, &source]).await?;
+        let row = self.optional(include_str!("sql/frontier/recorded.sql"), &[&worker, &source]).await?;
         row.map(|row| {
             let (oid, filenode): (Option<u32>, _) = (row.try_get(2)?, row.try_get(3)?);
             let relation = oid.map(|oid| Relation { oid, filenode });
@@ -316,12 +316,12 @@ impl Store {
         let begin = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
         let transaction = answered(patience, begin.read_only(true).start()).await?;
         // The snapshot is taken by this statement and holds for all that follow.
-        let taken = transaction.query_one(include_str!("sql/snapshot.sql"), &[]);
+        let taken = transaction.query_one(include_str!("sql/frontier/snapshot.sql"), &[]);
         let row = answered(patience, taken).await.context("taking a snapshot")?;
         let snapshot = Snapshot::from_row(&row)?;
         let relation = relation_read(&transaction, patience, source).await?;
         // A sequential scan of a large table may take longer than a poll is allowed to; waiting for the table's lock may not.
-        answered(patience, transaction.batch_execute(include_str!("sql/frontier_settings.sql"))).await?;
+        answered(patience, transaction.batch_execute(include_str!("sql/frontier/settings.sql"))).await?;
         let full = match &known {
             Some(frontier) => frontier.distrust(&snapshot, Some(relation)),
             None => Some(Distrust::First),
@@ -365,7 +365,7 @@ impl Store {
 
     /// What a snapshot taken now covers.
     pub async fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::from_row(&self.one(include_str!("sql/snapshot.sql"), &[]).await?)
+        Snapshot::from_row(&self.one(include_str!("sql/frontier/snapshot.sql"), &[]).await?)
     }
 
     /// Moves the frontier after everything below it, in this relation, was handed off.
@@ -390,7 +390,7 @@ impl Store {
             &relation.filenode,
             &source.version,
         ];
-        self.one(include_str!("sql/frontier_advance.sql"), &params).await?;
+        self.one(include_str!("sql/frontier/advance.sql"), &params).await?;
         Ok(())
     }
 }
@@ -406,10 +406,10 @@ async fn relation_read(
 ) -> Result<Relation> {
     let table = quote::table(&source.definition);
     let reading = || format!("reading {}", source.name());
-    let lock = quote::fill(include_str!("sql/relation_lock.sql"), &[("table", &table)]);
+    let lock = quote::fill(include_str!("sql/frontier/relation_lock.sql"), &[("table", &table)]);
     answered(patience, transaction.batch_execute(&lock)).await.map_err(Error::of_source).context(reading())?;
     let params: [&(dyn ToSql + Sync); 1] = [&table];
-    let found = transaction.query_one(include_str!("sql/relation.sql"), &params);
+    let found = transaction.query_one(include_str!("sql/frontier/relation.sql"), &params);
     let row = answered(patience, found).await.map_err(Error::of_source).context(reading())?;
     Ok(Relation { oid: row.try_get(0)?, filenode: row.try_get(1)? })
 }
@@ -485,7 +485,7 @@ impl FrontierRead<'_> {
         let definition = &source.definition;
         let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
         let sql = quote::fill(
-            include_str!("sql/conservation.sql"),
+            include_str!("sql/frontier/conservation.sql"),
             &[("table", &quote::table(definition)), ("id", &quote::identifier(&definition.id.column))],
         );
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &source.name(), &lowest, &highest, &self.there];

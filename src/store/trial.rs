@@ -38,7 +38,7 @@ impl Store {
     pub async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
         let mut source = Source::compile(definition.clone())?;
         let sql = quote::fill(
-            include_str!("sql/source_shape.sql"),
+            include_str!("sql/source/shape.sql"),
             &[("columns_of", &columns_of("$1::text", "$2::text", "$3::jsonb"))],
         );
         let columns = serde_json::to_value(&definition.columns)?;
@@ -72,5 +72,5 @@ impl Store {
 #[must_use]
 pub(super) fn columns_of(schema: &str, table: &str, columns: &str) -> String {
     let places = [("schema", schema), ("table", table), ("columns", columns)];
-    quote::fill(include_str!("sql/source_columns.sql"), &places)
+    quote::fill(include_str!("sql/source/columns_of.sql"), &places)
 }

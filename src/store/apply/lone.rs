@@ -83,7 +83,7 @@ impl Store {
             &rule.version,
             &s.number,
         ];
-        let row = self.one(include_str!("../sql/apply_one.sql"), &params).await?;
+        let row = self.one(include_str!("../sql/apply/one.sql"), &params).await?;
         let counts: Vec<i64> = row.try_get(0)?;
         let [emitted, captured] = counts[..] else {
             return Err(Error::new(Kind::Internal, "the gate for a lone signal did not return two counts"));

@@ -33,7 +33,7 @@ impl Store {
             });
         }
         let (schemas, tables) = places(&sources);
-        let hidden = self.rows(include_str!("../sql/doctor_row_security.sql"), &[&schemas, &tables]).await?;
+        let hidden = self.rows(include_str!("../sql/doctor/row_security.sql"), &[&schemas, &tables]).await?;
         for row in &hidden {
             let advice = "give the daemon's role BYPASSRLS, or a policy will hide rows; until then reading is an error";
             checks.push(Check::fail("row security", format!("on {}", row.try_get::<_, String>(0)?), advice));
@@ -54,10 +54,10 @@ impl Store {
             return Ok(vec![Check::ok(NAME, format!("{} carries the sources", config.publication))]);
         };
         let (schemas, tables) = places(&sources);
-        let rows = self.rows(include_str!("../sql/doctor_owned.sql"), &[&schemas, &tables]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/owned.sql"), &[&schemas, &tables]).await?;
         let foreign = rows.iter().map(|r| Ok(r.try_get(0)?)).collect::<Result<Vec<String>>>()?;
         let creates: bool =
-            self.one(include_str!("../sql/doctor_role.sql"), &[]).await?.try_get("creates")?;
+            self.one(include_str!("../sql/doctor/role.sql"), &[]).await?.try_get("creates")?;
         Ok(vec![if config.create && creates && foreign.is_empty() {
             Check::ok(NAME, format!("{problem}; the daemon will make it so"))
         } else {
@@ -100,7 +100,7 @@ impl Store {
         let mut checks = vec![Check::ok(NAME, format!("{} at {}, {read}", config.slot, slot.confirmed))];
         if let Some(bytes) = slot.retained {
             // What the daemon said it keeps to, if we may know; else what this configuration says.
-            let said = self.optional(include_str!("../sql/status_worker.sql"), &[&config.worker]).await;
+            let said = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await;
             let (said, rate) = match said {
                 Ok(Some(row)) => (row.try_get::<_, Option<i64>>("slot_budget")?, row.try_get("slot_rate")?),
                 _ => (None, None),
@@ -119,7 +119,7 @@ impl Store {
 
     pub(super) async fn look_at_worker(&self, config: &Config) -> Looked {
         const NAME: &str = "worker";
-        let row = self.optional(include_str!("../sql/status_worker.sql"), &[&config.worker]).await?;
+        let row = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await?;
         let Some(row) = row else {
             return Ok(vec![Check::warn(NAME, "has never run", "start `gov-handoff run`")]);
         };
@@ -152,7 +152,7 @@ impl Store {
 
     pub(super) async fn look_at_prepared(&self) -> Looked {
         const NAME: &str = "prepared transactions";
-        let rows = self.rows(include_str!("../sql/doctor_prepared.sql"), &[]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/prepared.sql"), &[]).await?;
         let mut checks = Vec::new();
         for row in &rows {
             let (gid, owner, database): (String, String, String) =
@@ -171,7 +171,7 @@ impl Store {
     pub(super) async fn look_at_holes(&self, config: &Config) -> Looked {
         const NAME: &str = "open id ranges";
         let sources = self.sources(&config.worker).await?;
-        let rows = self.rows(include_str!("../sql/doctor_holes.sql"), &[&config.worker]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/holes.sql"), &[&config.worker]).await?;
         let mut checks = Vec::new();
         for row in &rows {
             let name: String = row.try_get("source_name")?;
@@ -190,7 +190,7 @@ impl Store {
     /// What reading a source for the first time will leave open.
     async fn burnt_ids(&self, source: &Source) -> Looked {
         let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
-        let sql = quote::fill(include_str!("../sql/doctor_burnt.sql"), &[("table", &table), ("id", &id)]);
+        let sql = quote::fill(include_str!("../sql/doctor/burnt.sql"), &[("table", &table), ("id", &id)]);
         let rows = self.rows_of_tables(&sql, &[]).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
         let open = row.try_get("open")?;
@@ -217,7 +217,7 @@ impl Store {
 
     pub(super) async fn look_at_dead_letters(&self) -> Looked {
         const NAME: &str = "dead letters";
-        let n: i64 = self.one(include_str!("../sql/doctor_dead_letters.sql"), &[]).await?.try_get(0)?;
+        let n: i64 = self.one(include_str!("../sql/doctor/dead_letters.sql"), &[]).await?.try_get(0)?;
         Ok(vec![if n == 0 {
             Check::ok(NAME, "none is open")
         } else {
