@@ -119,7 +119,7 @@ fn each_borrowed_crate_has_one_door() {
         ("pgwire_replication::", "src/source/stream.rs"),
         ("backoff::", "src/intake/pause.rs"),
         ("axum::", "src/observe/http.rs"),
-        ("rustls::", "src/store/connect.rs"),
+        ("rustls::", "src/store/tls.rs"),
         ("toml::", "src/co"),
     ] {
         let found = offences(needle, |f| !f.is_in(&[door, "src/cli/sources.rs"]));
@@ -165,6 +165,20 @@ fn statements() -> Vec<(String, String)> {
     }
     assert!(found.len() > 100, "only {} statements were found", found.len());
     found
+}
+
+#[test]
+fn each_statement_stands_in_the_folder_of_its_subject() {
+    let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+    for (path, _) in statements() {
+        let parts: Vec<_> = path.split('/').collect();
+        let ["src", "store", "sql", subject, _] = parts[..] else {
+            panic!("{path} is in no subject's folder")
+        };
+        let there =
+            store.join(subject).join("mod.rs").exists() || store.join(format!("{subject}.rs")).exists();
+        assert!(there, "{path}: no module of the store is called {subject}");
+    }
 }
 
 #[test]

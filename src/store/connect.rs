@@ -1,21 +1,15 @@
 //! Opening a session: TLS as asked, text rendered the same everywhere, clear words when it fails. What a session asked for is
 //! read back once (`settings`), and who waits for it is looked for by another session (`give_way`).
 
-use crate::config::{Target, Tls};
+use crate::config::Target;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
 use crate::store::give_way::Watched;
-use crate::store::{Store, settings};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use std::sync::Arc;
+use crate::store::{Store, settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_postgres::{CancelToken, Client, Connection, NoTls, SimpleQueryMessage};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
 /// off turns "you may not see these rows" from silence into an error. A batch is durable when its commit returns, whatever is
@@ -129,13 +123,12 @@ async fn client(target: &Target, name: &str, session: &str) -> Result<Store> {
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(instance::application(name));
     let failed = |e: tokio_postgres::Error| explain(e, target);
-    let (client, wanted, any_bytes, major) = if is_plain(target) {
+    let (client, wanted, any_bytes, major) = if tls::is_plain(target) {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
         let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
         (client, attend(connection), any_bytes, major)
     } else {
-        let tls = MakeRustlsConnect::new(tls_config(target)?);
-        let (client, connection) = config.connect(tls).await.map_err(failed)?;
+        let (client, connection) = config.connect(tls::connector(target)?).await.map_err(failed)?;
         let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
         (client, attend(connection), any_bytes, major)
     };
@@ -169,16 +162,12 @@ async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i3
     pid.ok_or_else(|| Error::new(Kind::Internal, format!("{target} did not tell the session's process")))
 }
 
-fn is_plain(target: &Target) -> bool {
-    target.tls == Tls::Disable || target.host().starts_with('/')
-}
-
 /// Asks the server to end the statement that a session of ours runs, if it runs one.
 pub(super) async fn cancel(target: &Target, token: &CancelToken) -> Result<()> {
-    if is_plain(target) {
+    if tls::is_plain(target) {
         return Ok(token.cancel_query(NoTls).await?);
     }
-    Ok(token.cancel_query(MakeRustlsConnect::new(tls_config(target)?)).await?)
+    Ok(token.cancel_query(tls::connector(target)?).await?)
 }
 
 /// What a session asks for at a server of this major version.
@@ -249,72 +238,4 @@ fn explain(e: tokio_postgres::Error, target: &Target) -> Error {
     let mut out = Error::new(kind, format!("cannot connect to {target}: {error}{advice}"));
     out.code = error.code;
     out
-}
-
-fn tls_config(target: &Target) -> Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| Error::config(format!("tls: {e}")))?;
-    if target.tls == Tls::VerifyFull {
-        return Ok(builder.with_root_certificates(roots(target)?).with_no_client_auth());
-    }
-    let unchecked = Arc::new(Unchecked(provider));
-    Ok(builder.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth())
-}
-
-fn roots(target: &Target) -> Result<RootCertStore> {
-    let Some(path) = &target.root_cert else {
-        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-    };
-    let wrong = |e: &dyn std::fmt::Display| Error::config(format!("sslrootcert {}: {e}", path.display()));
-    let mut store = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))? {
-        store.add(certificate.map_err(|e| wrong(&e))?).map_err(|e| wrong(&e))?;
-    }
-    if store.is_empty() {
-        return Err(wrong(&"the file holds no certificate"));
-    }
-    Ok(store)
-}
-
-/// `sslmode=prefer`, and `require` without a root certificate, encrypt without asking who is there, as libpq does.
-#[derive(Debug)]
-struct Unchecked(Arc<rustls::crypto::CryptoProvider>);
-
-impl ServerCertVerifier for Unchecked {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

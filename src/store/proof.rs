@@ -120,12 +120,6 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// About how many rows a source has, for a progress bar.
-    pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
-        let table = quote::table(&source.definition);
-        Ok(self.one(include_str!("sql/source/row_estimate.sql"), &[&table]).await?.try_get(0)?)
-    }
-
     pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
         let row = self.optional(include_str!("sql/proof/watermark.sql"), &[&worker, &source]).await?;
         Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
@@ -147,26 +141,5 @@ impl Store {
     /// Removes one chunk of what we said about ourselves before `before`; zero when nothing is left.
     pub async fn retire_notices(&self, before: &str, limit: i32) -> Result<i64> {
         Ok(self.one(include_str!("sql/proof/retire_notices.sql"), &[&before, &limit]).await?.try_get(0)?)
-    }
-
-    /// Who holds the frontier back, in words.
-    pub async fn frontier_holder(&self) -> Result<Option<String>> {
-        Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
-    }
-
-    /// The same, and since how many seconds.
-    pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
-        let row = self.optional(include_str!("sql/frontier/holder.sql"), &[]).await?;
-        row.map(|row| {
-            let who: String = row.try_get("who")?;
-            let role: Option<String> = row.try_get("role")?;
-            let application: Option<String> = row.try_get("application_name")?;
-            let open: Option<f64> = row.try_get("open_seconds")?;
-            let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
-            let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
-            let role = role.unwrap_or_else(|| "unknown role".to_owned());
-            Ok((format!("{who} ({role}{named}{since})"), open))
-        })
-        .transpose()
     }
 }

@@ -4,7 +4,7 @@ use super::Looked;
 use crate::config::Config;
 use crate::core::doctor::{self, Check};
 use crate::core::mode::Intent;
-use crate::store::Store;
+use crate::store::{Store, migrate};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Store {
@@ -64,7 +64,7 @@ impl Store {
             .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
             .collect::<crate::error::Result<Vec<(i32, String)>>>()?;
-        let (pending, foreign) = Self::compare_migrations(&applied);
+        let (pending, foreign) = migrate::compare(&applied);
         Ok(vec![if !foreign.is_empty() {
             let advice = "run the build that applied them, or revert with it and migrate with this one";
             Check::fail(NAME, format!("of another build: {}", foreign.join(", ")), advice)

@@ -23,7 +23,7 @@ impl Store {
             .map(|s| serde_json::to_value(&s.definition.columns))
             .collect::<Result<Vec<_>, _>>()?;
         let params: [&(dyn ToSql + Sync); 3] = [&schemas, &tables, &columns];
-        let rows = self.rows(include_str!("sql/replication/publishable.sql"), &params).await?;
+        let rows = self.rows(include_str!("../sql/replication/publishable.sql"), &params).await?;
         let raw = self.streams_raw().await?;
         let mut out = Publishable::default();
         for (source, row) in sources.iter().zip(&rows) {
@@ -44,7 +44,7 @@ impl Store {
     /// Whether a stream brings text as the database keeps it. The transport asks for UTF-8, and the server would end the
     /// stream, each time anew, at the first character without an equivalent.
     pub async fn streams_raw(&self) -> Result<bool> {
-        let row = self.one(include_str!("sql/replication/server.sql"), &[]).await?;
+        let row = self.one(include_str!("../sql/replication/server.sql"), &[]).await?;
         Ok(row.try_get::<_, String>("encoding")? != "UTF8")
     }
 
@@ -53,7 +53,7 @@ impl Store {
         let mut out = Vec::with_capacity(texts.len());
         let mut stack = vec![texts];
         while let Some(texts) = stack.pop() {
-            match self.rows(include_str!("sql/replication/legible.sql"), &[&texts]).await {
+            match self.rows(include_str!("../sql/replication/legible.sql"), &[&texts]).await {
                 Ok(rows) => {
                     for row in &rows {
                         out.push(Ok(row.try_get(0)?));

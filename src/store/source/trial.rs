@@ -3,9 +3,9 @@
 use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
-use crate::store::catalogue::Strategy;
-use crate::store::rows::{Bound, Depth, Span};
-use crate::store::{Store, quote, reading};
+use crate::store::read::{Bound, Depth, Span, statement};
+use crate::store::source::catalogue::Strategy;
+use crate::store::{Store, quote};
 use tokio_postgres::types::ToSql;
 
 /// No worker is called so: it has no ranges, and a page of them no row.
@@ -38,7 +38,7 @@ impl Store {
     pub async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
         let mut source = Source::compile(definition.clone())?;
         let sql = quote::fill(
-            include_str!("sql/source/shape.sql"),
+            include_str!("../sql/source/shape.sql"),
             &[("columns_of", &columns_of("$1::text", "$2::text", "$3::jsonb"))],
         );
         let columns = serde_json::to_value(&definition.columns)?;
@@ -62,8 +62,8 @@ impl Store {
         }
         // With the condition that the publication's row filter is made of, where there is one.
         let columns = quote::text_columns(source);
-        self.rows(&reading::frontier(source, &columns, FIRST_PLACE, NO_ROW, true), &[]).await?;
-        self.statement(&reading::scan(source, NO_ROW)).await?;
+        self.rows(&statement::frontier(source, &columns, FIRST_PLACE, NO_ROW, true), &[]).await?;
+        self.statement(&statement::scan(source, NO_ROW)).await?;
         Ok(())
     }
 }
@@ -72,5 +72,5 @@ impl Store {
 #[must_use]
 pub(super) fn columns_of(schema: &str, table: &str, columns: &str) -> String {
     let places = [("schema", schema), ("table", table), ("columns", columns)];
-    quote::fill(include_str!("sql/source/columns_of.sql"), &places)
+    quote::fill(include_str!("../sql/source/columns_of.sql"), &places)
 }

@@ -2,7 +2,7 @@
 
 use crate::core::handoff::Source;
 use crate::store::quote;
-use crate::store::rows::Depth;
+use crate::store::read::Depth;
 
 /// Where a row lies, alone.
 pub const PLACE: &str = "t.ctid::text as place";
@@ -21,7 +21,7 @@ pub fn ranges(source: &Source, columns: &str, depth: Depth) -> String {
     let (lowest, highest) = definition.id.id_type.bounds().unwrap_or((i64::MIN, i64::MAX));
     let bound = |id: i64| format!("'{id}'::bigint");
     quote::fill(
-        include_str!("sql/read/ranges.sql"),
+        include_str!("../sql/read/ranges.sql"),
         &[
             ("columns", columns),
             ("table", &quote::table(definition)),
@@ -38,7 +38,7 @@ pub fn ranges(source: &Source, columns: &str, depth: Depth) -> String {
 pub fn by_key(source: &Source) -> String {
     let definition = &source.definition;
     quote::fill(
-        include_str!("sql/read/keys.sql"),
+        include_str!("../sql/read/keys.sql"),
         &[
             ("columns", &quote::text_columns(source)),
             ("table", &quote::table(definition)),
@@ -52,7 +52,7 @@ pub fn by_key(source: &Source) -> String {
 #[must_use]
 pub fn scan(source: &Source, frontier: &str) -> String {
     let places = [("table", &*quote::table(&source.definition)), ("frontier", frontier)];
-    quote::fill(include_str!("sql/frontier/scan.sql"), &places)
+    quote::fill(include_str!("../sql/frontier/scan.sql"), &places)
 }
 
 /// The rows that `frontier` selects, from the place `first` on; `spared` of those that the server can tell to be excluded.
@@ -60,7 +60,7 @@ pub fn scan(source: &Source, frontier: &str) -> String {
 pub fn frontier(source: &Source, columns: &str, first: &str, frontier: &str, spared: bool) -> String {
     let filter = quote::captured(source, "t.").filter(|_| spared);
     quote::fill(
-        include_str!("sql/frontier/rows.sql"),
+        include_str!("../sql/frontier/rows.sql"),
         &[
             ("columns", columns),
             ("table", &quote::table(&source.definition)),
@@ -75,5 +75,5 @@ pub fn frontier(source: &Source, columns: &str, first: &str, frontier: &str, spa
 #[must_use]
 pub fn by_place(source: &Source, columns: &str) -> String {
     let places = [("columns", columns), ("table", &*quote::table(&source.definition))];
-    quote::fill(include_str!("sql/read/places.sql"), &places)
+    quote::fill(include_str!("../sql/read/places.sql"), &places)
 }
