@@ -11,8 +11,9 @@ use crate::core::lsn::Lsn;
 use crate::core::rule::RuleFace;
 use crate::core::watermark::{Key, Watermark};
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use crate::store::value::{Instant, to_pg};
 use lone::Lone;
 use serde_json::Value;
@@ -49,7 +50,15 @@ pub struct Applied {
     pub captured: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
+    /// Those of `ids` that are neither in the outbox nor captured.
+    pub async fn unrecorded(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+        let rows = self.rows(include_str!("sql/apply/unrecorded.sql"), &[&ids]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn apply(
         &self,
         lease: &Lease,
@@ -125,12 +134,6 @@ impl Store {
     pub async fn probe_gates(&self) -> Result<()> {
         self.one(include_str!("sql/apply/probe.sql"), &[]).await?;
         Ok(())
-    }
-
-    /// Those of `ids` that are neither in the outbox nor captured.
-    pub async fn unrecorded(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.rows(include_str!("sql/apply/unrecorded.sql"), &[&ids]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 }
 

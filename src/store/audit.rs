@@ -4,7 +4,8 @@ use crate::core::certificate::Certificate;
 use crate::core::handoff::Source;
 use crate::error::{Context, Result};
 use crate::store::lease::Lease;
-use crate::store::{Store, quote};
+use crate::store::role::Writes;
+use crate::store::{Session, quote};
 use futures_util::TryStreamExt;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -71,7 +72,7 @@ fn depth(full: bool) -> &'static str {
     if full { "full" } else { "recent" }
 }
 
-impl Store {
+impl<R> Session<R> {
     /// The next signals behind `after` that name the source, and the last one of the stretch whether it does or not. None
     /// when there are no more.
     pub async fn recorded(
@@ -111,6 +112,36 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    pub async fn audit_progress(
+        &self,
+        worker: &str,
+        source: &str,
+    ) -> Result<Option<(Option<String>, Value)>> {
+        let row = self.optional(include_str!("sql/audit/progress.sql"), &[&worker, &source]).await?;
+        row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+    }
+
+    /// Tells `each` of the keys that the last audit found, as they arrive: there may be as many as there are rows.
+    pub async fn audit_names(
+        &self,
+        source: &str,
+        full: bool,
+        verdict: Verdict,
+        limit: i64,
+        mut each: impl FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        let statement = self.statement(include_str!("sql/audit/names.sql")).await?;
+        let params: [&(dyn ToSql + Sync); 4] = [&source, &depth(full), &verdict.name(), &limit];
+        let names = self.answer(self.client.query_raw(&statement, params)).await?;
+        let mut names = std::pin::pin!(names);
+        while let Some(row) = self.answer(names.try_next()).await? {
+            each(row.try_get(0)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn keep_audit(&self, lease: &Lease, source: &str, checkpoint: &Checkpoint<'_>) -> Result<()> {
         let Checkpoint { full, after, progress, anew, names } = checkpoint;
         let verdicts: Vec<_> = names.iter().map(|(verdict, _)| verdict.name()).collect();
@@ -155,34 +186,6 @@ impl Store {
             &certificate,
         ];
         self.one(include_str!("sql/audit/finish.sql"), &params).await.context("ending the audit")?;
-        Ok(())
-    }
-
-    pub async fn audit_progress(
-        &self,
-        worker: &str,
-        source: &str,
-    ) -> Result<Option<(Option<String>, Value)>> {
-        let row = self.optional(include_str!("sql/audit/progress.sql"), &[&worker, &source]).await?;
-        row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
-    }
-
-    /// Tells `each` of the keys that the last audit found, as they arrive: there may be as many as there are rows.
-    pub async fn audit_names(
-        &self,
-        source: &str,
-        full: bool,
-        verdict: Verdict,
-        limit: i64,
-        mut each: impl FnMut(&str) -> Result<()>,
-    ) -> Result<()> {
-        let statement = self.statement(include_str!("sql/audit/names.sql")).await?;
-        let params: [&(dyn ToSql + Sync); 4] = [&source, &depth(full), &verdict.name(), &limit];
-        let names = self.answer(self.client.query_raw(&statement, params)).await?;
-        let mut names = std::pin::pin!(names);
-        while let Some(row) = self.answer(names.try_next()).await? {
-            each(row.try_get(0)?)?;
-        }
         Ok(())
     }
 }

@@ -5,7 +5,8 @@ use crate::config::Target;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
 use crate::store::give_way::Watched;
-use crate::store::{Store, settings, tls};
+use crate::store::role::{Admin, Onlooker};
+use crate::store::{Session, Store, settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -54,14 +55,14 @@ const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=o
 const LOOKING_ON: &str =
     "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000";
 
-/// Connects and returns a store. `name` shows up in `pg_stat_activity`.
+/// Connects. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, &format!("{SESSION} {BOUNDED}"), OPENING).await
 }
 
 /// As [`open`], for a session that may wait for locks as long as they are held: making a slot waits for every transaction
 /// that runs, a migration for whoever uses its tables.
-pub async fn open_patient(target: &Target, name: &str) -> Result<Store> {
+pub async fn open_patient(target: &Target, name: &str) -> Result<Session<Admin>> {
     open_with(target, name, SESSION, OPENING).await
 }
 
@@ -74,6 +75,12 @@ pub async fn open_reader(target: &Target, name: &str) -> Result<Store> {
 /// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
 /// somebody holds that lock those would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+    let session = format!("{SESSION} {IDLE} {}", bound(patience));
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+}
+
+/// As [`open_within`], for a session that drops or releases a slot.
+pub async fn open_admin_within(target: &Target, name: &str, patience: Duration) -> Result<Session<Admin>> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
@@ -97,17 +104,22 @@ fn bound(patience: Duration) -> String {
 }
 
 /// As [`open_observer`], bounded as [`open_within`] is, and unable to write whatever its role may.
-pub async fn open_observer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+pub async fn open_observer_within(
+    target: &Target,
+    name: &str,
+    patience: Duration,
+) -> Result<Session<Onlooker>> {
     let session = format!("{SESSION} {LOOKING_ON} -c default_transaction_read_only=on {}", bound(patience));
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
 /// As [`open`], for a session that only looks on.
-pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
+pub async fn open_observer(target: &Target, name: &str) -> Result<Session<Onlooker>> {
     open_with(target, name, &format!("{SESSION} {LOOKING_ON}"), OPENING).await
 }
 
-async fn open_with(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Store> {
+/// The caller's return type says which role the session has.
+async fn open_with<R>(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Session<R>> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
     match tokio::time::timeout(opening, client(target, name, session)).await {
         Ok(opened) => opened,
@@ -118,7 +130,7 @@ async fn open_with(target: &Target, name: &str, session: &str, opening: Duration
     }
 }
 
-async fn client(target: &Target, name: &str, session: &str) -> Result<Store> {
+async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session<R>> {
     let mut config = target.pg().clone();
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(instance::application(name));
@@ -146,7 +158,7 @@ async fn client(target: &Target, name: &str, session: &str) -> Result<Store> {
     }
     let pid = read_back(&client, target, session).await?;
     let watched = Watched { target: target.clone(), pid, cancel: client.cancel_token() };
-    Ok(Store::new(client, wanted, major, watched))
+    Ok(Session::new(client, wanted, major, watched))
 }
 
 /// Whether the session got what it asked for; its process at the server.

@@ -1,8 +1,9 @@
 //! Dead letters: set aside, shown, decided about.
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -57,7 +58,28 @@ pub struct Letter {
     pub reason: Option<String>,
 }
 
-impl Store {
+impl<R> Session<R> {
+    pub async fn dead_letters(&self, selection: &Selection) -> Result<Vec<Letter>> {
+        let Selection { source, code, since, ids, resolved_too } = selection;
+        let params: [&(dyn ToSql + Sync); 5] = [source, code, since, ids, resolved_too];
+        let rows =
+            self.rows(include_str!("sql/dead_letter/list.sql"), &params).await.map_err(|e| {
+                match (e.kind, e.code.as_deref(), since) {
+                    (Kind::Data, _, Some(since)) => Error::config(format!(
+                        "`{since}` is no time; write for example 2026-11-16 or 2026-11-16T12:00:00Z"
+                    )),
+                    (_, Some("42P01"), _) => Error::new(
+                        e.kind,
+                        "the governance tables are not here; run `gov-handoff migrate` first",
+                    ),
+                    _ => e.context("reading the dead letters"),
+                }
+            })?;
+        rows.iter().map(Letter::from_row).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// Sets a row aside, and takes it out of the staging, in one commit. True if no letter stood for it before.
     pub async fn put_dead_letter(&self, lease: &Lease, letter: &NewLetter<'_>) -> Result<bool> {
         let attempts = i32::try_from(letter.attempts).unwrap_or(i32::MAX);
@@ -77,25 +99,6 @@ impl Store {
             &letter.version,
         ];
         Ok(self.one(include_str!("sql/dead_letter/put.sql"), &params).await?.try_get(0)?)
-    }
-
-    pub async fn dead_letters(&self, selection: &Selection) -> Result<Vec<Letter>> {
-        let Selection { source, code, since, ids, resolved_too } = selection;
-        let params: [&(dyn ToSql + Sync); 5] = [source, code, since, ids, resolved_too];
-        let rows =
-            self.rows(include_str!("sql/dead_letter/list.sql"), &params).await.map_err(|e| {
-                match (e.kind, e.code.as_deref(), since) {
-                    (Kind::Data, _, Some(since)) => Error::config(format!(
-                        "`{since}` is no time; write for example 2026-11-16 or 2026-11-16T12:00:00Z"
-                    )),
-                    (_, Some("42P01"), _) => Error::new(
-                        e.kind,
-                        "the governance tables are not here; run `gov-handoff migrate` first",
-                    ),
-                    _ => e.context("reading the dead letters"),
-                }
-            })?;
-        rows.iter().map(Letter::from_row).collect()
     }
 
     /// Discards or supersedes open letters; says which ones were open.

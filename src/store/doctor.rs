@@ -8,7 +8,8 @@ mod server;
 use crate::config::Config;
 use crate::core::doctor::Check;
 use crate::error::{Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
+use crate::store::role::Reads;
 use std::time::Duration;
 
 /// A look that takes longer than this is not worth its answer.
@@ -17,7 +18,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// What a look comes to: one check or several.
 type Looked = Result<Vec<Check>>;
 
-impl Store {
+impl<R: Reads> Session<R> {
     /// All checks, in the order a person would ask. `replication` is the session of the role that streams.
     pub async fn examine(&self, config: &Config, replication: Result<Self>) -> Result<Vec<Check>> {
         self.bound_reads(LONGEST_LOOK).await?;
@@ -68,7 +69,7 @@ fn why(e: &Error) -> String {
 }
 
 /// Whether the role that would stream may, on a server that can.
-async fn look_at_replication(config: &Config, session: Result<Store>) -> Looked {
+async fn look_at_replication<R>(config: &Config, session: Result<Session<R>>) -> Looked {
     use crate::core::mode::Intent;
     const NAME: &str = "replication";
     if config.intent == Intent::Poll {

@@ -1,8 +1,9 @@
 //! Findings in `system_issues`, and our audit rows.
 
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -38,21 +39,7 @@ impl Issue {
     }
 }
 
-impl Store {
-    pub async fn raise(&self, finding: &Finding) -> Result<()> {
-        let Finding { kind, key, severity, detail } = finding;
-        self.one(include_str!("sql/findings/raise.sql"), &[kind, key, severity, detail, &false]).await?;
-        Ok(())
-    }
-
-    /// As [`raise`](Self::raise), for what is looked at again and again: counted only once in `every`, or when it got worse.
-    pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
-        let Finding { kind, key, severity, detail } = finding;
-        let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
-        self.one(include_str!("sql/findings/sustain.sql"), &[kind, key, severity, detail, &every]).await?;
-        Ok(())
-    }
-
+impl<R> Session<R> {
     /// The open ones first, the gravest first among them; the resolved ones only if asked for.
     pub async fn findings(&self, kind: Option<&str>, resolved: bool, limit: i64) -> Result<Vec<Issue>> {
         let rows = self
@@ -85,6 +72,22 @@ impl Store {
     pub async fn finding_kinds(&self) -> Result<Vec<String>> {
         let rows = self.rows(include_str!("sql/findings/kinds.sql"), &[]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
+    pub async fn raise(&self, finding: &Finding) -> Result<()> {
+        let Finding { kind, key, severity, detail } = finding;
+        self.one(include_str!("sql/findings/raise.sql"), &[kind, key, severity, detail, &false]).await?;
+        Ok(())
+    }
+
+    /// As [`raise`](Self::raise), for what is looked at again and again: counted only once in `every`, or when it got worse.
+    pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
+        let Finding { kind, key, severity, detail } = finding;
+        let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
+        self.one(include_str!("sql/findings/sustain.sql"), &[kind, key, severity, detail, &every]).await?;
+        Ok(())
     }
 
     /// True if it was open.

@@ -10,7 +10,8 @@
 
 use crate::config::Target;
 use crate::error::{Error, Kind, Result};
-use crate::store::{Store, connect};
+use crate::store::role::Onlooker;
+use crate::store::{Session, connect};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +91,7 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
     }
 }
 
-async fn is_waited_for(watched: &Watched, session: &mut Option<Store>) -> Result<bool> {
+async fn is_waited_for(watched: &Watched, session: &mut Option<Session<Onlooker>>) -> Result<bool> {
     let store = match session {
         Some(store) => store,
         None => session.insert(connect::open_observer(&watched.target, "gov-handoff lookout").await?),

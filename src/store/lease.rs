@@ -3,7 +3,8 @@
 use crate::config::Target;
 use crate::core::lease::LeaseView;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::{Store, connect};
+use crate::store::role::Writes;
+use crate::store::{Session, connect};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -39,7 +40,15 @@ pub enum Claim {
     Taken(LeaseView),
 }
 
-impl Store {
+impl<R> Session<R> {
+    /// Who holds the lease, by the last word of it: it may have expired since.
+    pub async fn lease_owner(&self, worker: &str) -> Result<Option<String>> {
+        let row = self.optional(include_str!("sql/lease/owner.sql"), &[&worker]).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn claim_lease(&self, worker: &str, owner: &str, ttl: Duration) -> Result<Claim> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 3] = [&worker, &owner, &ttl_ms];
@@ -72,12 +81,6 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 2] = [&owner, &ttl_ms];
         let row = self.one(include_str!("sql/lease/claim_letters.sql"), &params).await.context("lease")?;
         claimed(&row, LETTERS, owner, ttl, None)
-    }
-
-    /// Who holds the lease, by the last word of it: it may have expired since.
-    pub async fn lease_owner(&self, worker: &str) -> Result<Option<String>> {
-        let row = self.optional(include_str!("sql/lease/owner.sql"), &[&worker]).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
     /// Renews the lease and publishes `report` beside it.

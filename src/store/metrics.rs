@@ -3,7 +3,7 @@
 
 use crate::core::dead_letter::RETRY_KIND;
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::value::from_pg;
 use tokio_postgres::Row;
 
@@ -72,7 +72,7 @@ pub struct OpenFindings {
     pub open: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn metrics(&self, worker: &str, slot: &str) -> Result<Reading> {
         let mut reading =
             Reading { worker: self.worker_reading(worker).await?, ..self.captured_reading().await? };

@@ -1,5 +1,5 @@
 //! The sole owner of SQL. Every statement stands in `sql/<subject>/`, next to the module of the same name; every write goes
-//! through a function gate.
+//! through a function gate. A [`Session`] can do what its [`role`] says: look on, read sources, write, administer.
 
 pub mod apply;
 pub mod audit;
@@ -17,6 +17,7 @@ pub mod quote;
 pub mod read;
 pub mod replication;
 pub mod retry;
+pub mod role;
 mod session;
 pub mod settings;
 pub mod source;
@@ -28,7 +29,10 @@ pub mod types;
 mod value;
 pub mod watch;
 
-pub use session::Store;
+pub use session::Session;
+
+/// The session of callers that do not say yet which part is theirs.
+pub type Store = Session<role::Worker>;
 
 /// Names from before the modules were split by subject, for callers that still use them.
 pub use source as cursor;

@@ -7,8 +7,9 @@ use crate::core::time::PgInstant;
 use crate::core::watermark::Key;
 use crate::error::{Context, Error, Result};
 use crate::store::lease::Lease;
+use crate::store::role::{Reads, Writes};
 use crate::store::value::Instant;
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -53,7 +54,7 @@ impl Expected {
     }
 }
 
-impl Store {
+impl<R> Session<R> {
     /// Those of `expected` that are recorded nowhere at all.
     pub async fn unaccounted(&self, source: &str, expected: &[Expected]) -> Result<Vec<Uuid>> {
         let ids: Vec<_> = expected.iter().map(|e| e.id).collect();
@@ -83,6 +84,23 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    pub async fn certificates(&self, worker: &str) -> Result<Vec<Value>> {
+        let rows = self.rows(include_str!("sql/proof/certificates.sql"), &[&worker]).await?;
+        rows.iter().map(|row| Ok(row.try_get("certificate")?)).collect()
+    }
+
+    pub async fn certificate_history(&self, limit: i64) -> Result<Vec<Value>> {
+        let rows = self.rows(include_str!("sql/proof/certificate_history.sql"), &[&limit]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
+        let row = self.optional(include_str!("sql/proof/watermark.sql"), &[&worker, &source]).await?;
+        Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
+    }
+}
+
+impl<R: Reads> Session<R> {
     /// Those of `keys` that no source row has.
     pub async fn absent_keys(&self, source: &Source, keys: &[String]) -> Result<Vec<String>> {
         let definition = &source.definition;
@@ -92,7 +110,9 @@ impl Store {
         let rows = self.rows_of_tables(&sql, &[&keys]).await.map_err(Error::of_source)?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
+}
 
+impl<R: Writes> Session<R> {
     /// Keeps a certificate as the source's latest, and in the history if it is worth an entry.
     pub async fn put_certificate(
         &self,
@@ -108,21 +128,6 @@ impl Store {
             .await
             .context("keeping a certificate")?;
         Ok(())
-    }
-
-    pub async fn certificates(&self, worker: &str) -> Result<Vec<Value>> {
-        let rows = self.rows(include_str!("sql/proof/certificates.sql"), &[&worker]).await?;
-        rows.iter().map(|row| Ok(row.try_get("certificate")?)).collect()
-    }
-
-    pub async fn certificate_history(&self, limit: i64) -> Result<Vec<Value>> {
-        let rows = self.rows(include_str!("sql/proof/certificate_history.sql"), &[&limit]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
-        let row = self.optional(include_str!("sql/proof/watermark.sql"), &[&worker, &source]).await?;
-        Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
     }
 
     /// Removes one chunk of certified signals older than `before`; zero when none are left.

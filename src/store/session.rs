@@ -2,15 +2,18 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::store::give_way::{Lookout, Watched};
+use crate::store::role::{Administers, Includes};
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-/// A session with the database and the statements it has prepared.
-pub struct Store {
+/// A session with the database and the statements it has prepared. `R` says what it is for, and so what it can be asked; see
+/// [`role`](crate::store::role).
+pub struct Session<R> {
     pub(super) client: Client,
     prepared: Mutex<HashMap<String, Statement>>,
     /// How long a statement may go unanswered before the connection is taken for dead.
@@ -22,12 +25,25 @@ pub struct Store {
     watched: Arc<Watched>,
     /// Its end tells the connection's task that nobody waits for an answer any more.
     _wanted: oneshot::Sender<()>,
+    /// A function, because a session holds no value of its role.
+    role: PhantomData<fn() -> R>,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub(super) fn new(client: Client, wanted: oneshot::Sender<()>, major: u32, watched: Watched) -> Self {
         let (prepared, watched) = (Mutex::default(), Arc::new(watched));
-        Self { client, prepared, patience: None, major, tables_only: false, watched, _wanted: wanted }
+        let (patience, tables_only, role) = (None, false, PhantomData);
+        Self { client, prepared, patience, major, tables_only, watched, _wanted: wanted, role }
+    }
+
+    /// The same session, which from now on can do no more than a part of what it could.
+    #[must_use]
+    pub fn into_role<Part>(self) -> Session<Part>
+    where
+        R: Includes<Part>,
+    {
+        let Self { client, prepared, patience, major, tables_only, watched, _wanted, role: _ } = self;
+        Session { client, prepared, patience, major, tables_only, watched, _wanted, role: PhantomData }
     }
 
     /// For a read that begins now.
@@ -54,15 +70,6 @@ impl Store {
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
         answered(self.patience, answer).await
-    }
-
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    pub fn client_mut(&mut self) -> &mut Client {
-        &mut self.client
     }
 
     #[must_use]
@@ -96,6 +103,18 @@ impl Store {
     pub(super) async fn optional(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
         let statement = self.statement(sql).await?;
         self.answer(self.client.query_opt(&statement, params)).await
+    }
+}
+
+impl<R: Administers> Session<R> {
+    /// For statements of the caller's own.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::core::doctor::seconds_left;
 use crate::error::{Context, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::replication::UnusedSlot;
 use crate::store::value::{Instant, from_pg};
 use serde::Serialize;
@@ -79,7 +79,7 @@ pub struct FindingStatus {
     pub occurrences: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn status(&self, worker: &str, slot: &str) -> Result<Status> {
         let counts = self.one(include_str!("sql/status/counts.sql"), &[]).await.map_err(|e| {
             match e.code.as_deref() {

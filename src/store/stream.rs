@@ -3,12 +3,13 @@
 use crate::core::continuity::Position;
 use crate::core::lsn::Lsn;
 use crate::error::{Context, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use crate::store::value::{from_pg, to_pg};
 use tokio_postgres::types::ToSql;
 
-impl Store {
+impl<R> Session<R> {
     pub async fn stream_position(&self, slot: &str) -> Result<Option<Position>> {
         let row = self.optional(include_str!("sql/stream/position.sql"), &[&slot]).await?;
         row.map(|row| {
@@ -21,6 +22,13 @@ impl Store {
         .transpose()
     }
 
+    /// Where the server's log ends now.
+    pub async fn current_lsn(&self) -> Result<Lsn> {
+        Ok(from_pg(self.one(include_str!("sql/stream/current_lsn.sql"), &[]).await?.try_get(0)?))
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// Binds the slot to a server and a starting position.
     pub async fn bind_stream(&self, lease: &Lease, slot: &str, at: &Position) -> Result<()> {
         let lsn = to_pg(at.durable);
@@ -38,11 +46,6 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &slot, &lsn];
         self.one(include_str!("sql/stream/confirm.sql"), &params).await?;
         Ok(())
-    }
-
-    /// Where the server's log ends now.
-    pub async fn current_lsn(&self) -> Result<Lsn> {
-        Ok(from_pg(self.one(include_str!("sql/stream/current_lsn.sql"), &[]).await?.try_get(0)?))
     }
 
     /// Writes a message to the log that a live stream brings back, and says where.

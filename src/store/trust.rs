@@ -1,8 +1,9 @@
 //! Whom each source believes.
 
 use crate::error::{Context, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::{Lease, parts};
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -36,7 +37,7 @@ pub struct Change {
     pub promoted: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn trust(&self, worker: &str) -> Result<Vec<TrustPolicy>> {
         let rows = self
             .rows(include_str!("sql/trust/list.sql"), &[&worker])
@@ -55,6 +56,13 @@ impl Store {
             .collect()
     }
 
+    /// Whether something was captured as untrusted whose producer is trusted by now.
+    pub async fn promotable(&self, worker: &str) -> Result<bool> {
+        Ok(self.one(include_str!("sql/trust/promotable.sql"), &[&worker]).await?.try_get(0)?)
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn set_trust(
         &self,
         worker: &str,
@@ -66,11 +74,6 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &source, &producer, &trusted, &actor];
         let row = self.one(include_str!("sql/trust/set.sql"), &params).await?;
         Ok(Change { changed: row.try_get(0)?, promoted: row.try_get(1)? })
-    }
-
-    /// Whether something was captured as untrusted whose producer is trusted by now.
-    pub async fn promotable(&self, worker: &str) -> Result<bool> {
-        Ok(self.one(include_str!("sql/trust/promotable.sql"), &[&worker]).await?.try_get(0)?)
     }
 
     /// Promotes a part of it, so that no batch waits long for the lock that it takes. Without a lease, as an operator.

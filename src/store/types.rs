@@ -1,8 +1,9 @@
 //! Event types: registered, activated, drained.
 
 use crate::error::{Context, Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::{Lease, parts};
+use crate::store::role::Writes;
 use tokio_postgres::types::ToSql;
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -30,7 +31,7 @@ impl Drained {
     }
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn event_types(&self) -> Result<Vec<EventType>> {
         let rows = self.rows(include_str!("sql/types/list.sql"), &[]).await.map_err(|e| {
             match e.code.as_deref() {
@@ -52,6 +53,14 @@ impl Store {
             .collect()
     }
 
+    /// Active types for which something still waits.
+    pub async fn drainable(&self) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/types/drainable.sql"), &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// True if that changed it.
     pub async fn set_type_active(&self, event_type: &str, active: bool) -> Result<bool> {
         Ok(self.one(include_str!("sql/types/set_active.sql"), &[&event_type, &active]).await?.try_get(0)?)
@@ -63,11 +72,5 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &owner, &term, &event_type, &limit];
         let row = self.one(include_str!("sql/types/drain.sql"), &params).await.context("draining")?;
         Ok(Drained { moved: row.try_get(0)?, refused: row.try_get(1)? })
-    }
-
-    /// Active types for which something still waits.
-    pub async fn drainable(&self) -> Result<Vec<String>> {
-        let rows = self.rows(include_str!("sql/types/drainable.sql"), &[]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 }

@@ -7,8 +7,9 @@ use crate::core::handoff::{Handoff, Standing};
 use crate::core::lsn::Lsn;
 use crate::core::rule::KIND_PREFIX;
 use crate::error::{Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use tokio_postgres::types::ToSql;
 
 /// One trusted, mapped signal of one row, with nothing about it that only the general gate does.
@@ -40,7 +41,7 @@ impl<'a> Lone<'a> {
     }
 }
 
-impl Store {
+impl<R: Writes> Session<R> {
     pub(super) async fn apply_one(
         &self,
         lease: &Lease,

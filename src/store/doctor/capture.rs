@@ -9,10 +9,11 @@ use crate::core::mode::Intent;
 use crate::error::{Kind, Result};
 use crate::store::catalogue::Strategy;
 use crate::store::replication::UnusedSlot;
-use crate::store::{Store, quote};
+use crate::store::role::Reads;
+use crate::store::{Session, quote};
 use std::sync::Arc;
 
-impl Store {
+impl<R> Session<R> {
     pub(super) async fn look_at_sources(&self, config: &Config) -> Looked {
         const NAME: &str = "sources";
         let sources = self.sources(&config.worker).await?;
@@ -168,35 +169,6 @@ impl Store {
         Ok(checks)
     }
 
-    pub(super) async fn look_at_holes(&self, config: &Config) -> Looked {
-        const NAME: &str = "open id ranges";
-        let sources = self.sources(&config.worker).await?;
-        let rows = self.rows(include_str!("../sql/doctor/holes.sql"), &[&config.worker]).await?;
-        let mut checks = Vec::new();
-        for row in &rows {
-            let name: String = row.try_get("source_name")?;
-            let unread = row.try_get("unread")?;
-            match sources.iter().find(|s| s.name() == name).filter(|_| unread) {
-                Some(source) => checks.extend(told(NAME, self.burnt_ids(source).await)?),
-                None => {
-                    let (open, hot, ids) = (row.try_get("open")?, row.try_get("hot")?, row.try_get("ids")?);
-                    checks.push(doctor::holes(&name, open, hot, ids));
-                }
-            }
-        }
-        Ok(checks)
-    }
-
-    /// What reading a source for the first time will leave open.
-    async fn burnt_ids(&self, source: &Source) -> Looked {
-        let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
-        let sql = quote::fill(include_str!("../sql/doctor/burnt.sql"), &[("table", &table), ("id", &id)]);
-        let rows = self.rows_of_tables(&sql, &[]).await?;
-        let Some(row) = rows.first() else { return Ok(Vec::new()) };
-        let open = row.try_get("open")?;
-        Ok(vec![doctor::holes(&format!("{}, not read yet", source.name()), open, open, row.try_get("ids")?)])
-    }
-
     pub(super) async fn look_at_types(&self) -> Looked {
         const NAME: &str = "event types";
         let types = self.event_types().await?;
@@ -242,6 +214,37 @@ impl Store {
         } else {
             open.iter().map(check).collect()
         })
+    }
+}
+
+impl<R: Reads> Session<R> {
+    pub(super) async fn look_at_holes(&self, config: &Config) -> Looked {
+        const NAME: &str = "open id ranges";
+        let sources = self.sources(&config.worker).await?;
+        let rows = self.rows(include_str!("../sql/doctor/holes.sql"), &[&config.worker]).await?;
+        let mut checks = Vec::new();
+        for row in &rows {
+            let name: String = row.try_get("source_name")?;
+            let unread = row.try_get("unread")?;
+            match sources.iter().find(|s| s.name() == name).filter(|_| unread) {
+                Some(source) => checks.extend(told(NAME, self.burnt_ids(source).await)?),
+                None => {
+                    let (open, hot, ids) = (row.try_get("open")?, row.try_get("hot")?, row.try_get("ids")?);
+                    checks.push(doctor::holes(&name, open, hot, ids));
+                }
+            }
+        }
+        Ok(checks)
+    }
+
+    /// What reading a source for the first time will leave open.
+    async fn burnt_ids(&self, source: &Source) -> Looked {
+        let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
+        let sql = quote::fill(include_str!("../sql/doctor/burnt.sql"), &[("table", &table), ("id", &id)]);
+        let rows = self.rows_of_tables(&sql, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let open = row.try_get("open")?;
+        Ok(vec![doctor::holes(&format!("{}, not read yet", source.name()), open, open, row.try_get("ids")?)])
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::Looked;
 use crate::core::doctor::{self, Check, ForeignTrigger};
-use crate::store::Store;
+use crate::store::Session;
 
-impl Store {
+impl<R> Session<R> {
     pub(super) async fn look_at_schemas(&self) -> Looked {
         let rows = self.rows(include_str!("../sql/doctor/schemas.sql"), &[]).await?;
         rows.iter()

@@ -4,10 +4,10 @@ use super::Looked;
 use crate::config::Config;
 use crate::core::doctor::{self, Check};
 use crate::core::mode::Intent;
-use crate::store::{Store, migrate};
+use crate::store::{Session, migrate};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-impl Store {
+impl<R> Session<R> {
     pub(super) async fn look_at_server(&self, config: &Config) -> Looked {
         let before = unix_seconds();
         let row = self.one(include_str!("../sql/doctor/server.sql"), &[&config.slot]).await?;

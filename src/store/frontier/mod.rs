@@ -10,8 +10,9 @@ use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result};
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use crate::store::value::{from_pg, to_pg};
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use tokio_postgres::types::ToSql;
 
 /// What a snapshot covers.
@@ -50,7 +51,7 @@ impl Frontier {
     }
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn frontier(&self, worker: &str, source: &str) -> Result<Option<Frontier>> {
         let row = self.optional(include_str!("../sql/frontier/recorded.sql"), &[&worker, &source]).await?;
         row.map(|row| {
@@ -66,6 +67,29 @@ impl Store {
         Snapshot::from_row(&self.one(include_str!("../sql/frontier/snapshot.sql"), &[]).await?)
     }
 
+    /// Who holds the frontier back, in words.
+    pub async fn frontier_holder(&self) -> Result<Option<String>> {
+        Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
+    }
+
+    /// The same, and since how many seconds.
+    pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
+        let row = self.optional(include_str!("../sql/frontier/holder.sql"), &[]).await?;
+        row.map(|row| {
+            let who: String = row.try_get("who")?;
+            let role: Option<String> = row.try_get("role")?;
+            let application: Option<String> = row.try_get("application_name")?;
+            let open: Option<f64> = row.try_get("open_seconds")?;
+            let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
+            let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
+            let role = role.unwrap_or_else(|| "unknown role".to_owned());
+            Ok((format!("{who} ({role}{named}{since})"), open))
+        })
+        .transpose()
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// Moves the frontier after everything below it, in this relation, was handed off.
     pub async fn advance_frontier(
         &self,
@@ -90,27 +114,6 @@ impl Store {
         ];
         self.one(include_str!("../sql/frontier/advance.sql"), &params).await?;
         Ok(())
-    }
-
-    /// Who holds the frontier back, in words.
-    pub async fn frontier_holder(&self) -> Result<Option<String>> {
-        Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
-    }
-
-    /// The same, and since how many seconds.
-    pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
-        let row = self.optional(include_str!("../sql/frontier/holder.sql"), &[]).await?;
-        row.map(|row| {
-            let who: String = row.try_get("who")?;
-            let role: Option<String> = row.try_get("role")?;
-            let application: Option<String> = row.try_get("application_name")?;
-            let open: Option<f64> = row.try_get("open_seconds")?;
-            let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
-            let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
-            let role = role.unwrap_or_else(|| "unknown role".to_owned());
-            Ok((format!("{who} ({role}{named}{since})"), open))
-        })
-        .transpose()
     }
 }
 

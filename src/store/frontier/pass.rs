@@ -9,8 +9,9 @@ use crate::store::frontier::careful::Careful;
 use crate::store::frontier::{Frontier, Relation, Snapshot, written_in};
 use crate::store::give_way::{Lookout, gave_way};
 use crate::store::read::{BATCH_BYTES, statement, text_row};
+use crate::store::role::Reads;
 use crate::store::session::answered;
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use futures_util::{FutureExt, TryStreamExt};
 use std::pin::Pin;
 use std::time::Duration;
@@ -48,7 +49,7 @@ pub struct FrontierRead<'a> {
     pub full: Option<Distrust>,
 }
 
-impl Store {
+impl<R: Reads> Session<R> {
     /// Opens a pass over every row not older than the recorded frontier. `carefully`: some of them cannot be read, as a pass
     /// before this one found out.
     pub async fn read_frontier(

@@ -8,7 +8,8 @@ pub use revert::Loss;
 pub use steps::compare;
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
+use crate::store::role::Administers;
 use serde::Serialize;
 use steps::{STEPS, Step, checksum, objects};
 use tokio_postgres::Transaction;
@@ -24,7 +25,31 @@ pub struct StepReport {
     pub adopted: Vec<String>,
 }
 
-impl Store {
+impl<R> Session<R> {
+    /// Which steps are applied.
+    pub async fn migration_status(&self) -> Result<Vec<StepReport>> {
+        let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
+        let mut applied = Vec::new();
+        if there.try_get(0)? {
+            let rows = self.rows(include_str!("../sql/migrate/status.sql"), &[]).await?;
+            for row in rows {
+                applied.push((row.try_get::<_, i32>(0)?, row.try_get::<_, Vec<String>>(1)?));
+            }
+        }
+        let state = |step: &Step| match applied.iter().find(|(v, _)| *v == step.version) {
+            Some((_, created)) => step.report("current", created.clone(), vec![]),
+            None => step.report("pending", vec![], vec![]),
+        };
+        Ok(STEPS.iter().map(state).collect())
+    }
+
+    /// How the live tables differ from what the gates write to, each difference in words.
+    pub async fn shape_differences(&self) -> Result<Vec<String>> {
+        self.rows(include_str!("../sql/migrate/shape.sql"), &[]).await?.iter().map(shape_difference).collect()
+    }
+}
+
+impl<R: Administers> Session<R> {
     /// Applies what is missing, in one transaction: all of it or none.
     pub async fn migrate(&mut self, dry_run: bool) -> Result<Vec<StepReport>> {
         let transaction = self.client.transaction().await?;
@@ -52,28 +77,6 @@ impl Store {
             transaction.commit().await?
         }
         Ok(reports)
-    }
-
-    /// Which steps are applied.
-    pub async fn migration_status(&self) -> Result<Vec<StepReport>> {
-        let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
-        let mut applied = Vec::new();
-        if there.try_get(0)? {
-            let rows = self.rows(include_str!("../sql/migrate/status.sql"), &[]).await?;
-            for row in rows {
-                applied.push((row.try_get::<_, i32>(0)?, row.try_get::<_, Vec<String>>(1)?));
-            }
-        }
-        let state = |step: &Step| match applied.iter().find(|(v, _)| *v == step.version) {
-            Some((_, created)) => step.report("current", created.clone(), vec![]),
-            None => step.report("pending", vec![], vec![]),
-        };
-        Ok(STEPS.iter().map(state).collect())
-    }
-
-    /// How the live tables differ from what the gates write to, each difference in words.
-    pub async fn shape_differences(&self) -> Result<Vec<String>> {
-        self.rows(include_str!("../sql/migrate/shape.sql"), &[]).await?.iter().map(shape_difference).collect()
     }
 }
 

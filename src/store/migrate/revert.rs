@@ -3,7 +3,8 @@
 use super::StepReport;
 use super::steps::{STEPS, Step};
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::{Store, quote};
+use crate::store::role::Administers;
+use crate::store::{Session, quote};
 use serde::Serialize;
 use tokio_postgres::Transaction;
 
@@ -32,7 +33,7 @@ impl Loss {
     }
 }
 
-impl Store {
+impl<R: Administers> Session<R> {
     /// Takes everything away again, newest first. Refuses when that would discard recorded handoffs, unless told to.
     pub async fn revert(&mut self, discard: bool) -> Result<Vec<StepReport>> {
         let applied = self.migration_status().await?;

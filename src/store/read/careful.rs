@@ -6,10 +6,11 @@ use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::error::{Error, Result};
 use crate::store::read::{CAREFUL_PAGE, Depth, Found, Span, statement, text_row};
-use crate::store::{Store, quote};
+use crate::store::role::Reads;
+use crate::store::{Session, quote};
 use std::collections::HashMap;
 
-impl Store {
+impl<R: Reads> Session<R> {
     /// The next rows in the open ranges from the id `from` on, in key order. None when there are no more.
     pub async fn rows_in_ranges(
         &self,

@@ -8,7 +8,8 @@ pub mod statement;
 use crate::core::gap::Range;
 use crate::core::row::Row;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Session;
+use crate::store::role::Reads;
 use crate::store::value::Text;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -48,14 +49,16 @@ pub struct Span {
     pub to: Option<Bound>,
 }
 
-impl Store {
+impl<R> Session<R> {
     /// From now on no statement of this session may take longer.
     pub async fn bound_reads(&self, timeout: Duration) -> Result<()> {
         let millis = timeout.as_millis().to_string();
         self.one(include_str!("../sql/session/statement_timeout.sql"), &[&millis]).await?;
         Ok(())
     }
+}
 
+impl<R: Reads> Session<R> {
     /// From now on this session reads nothing but tables. A source is a table when its definition is checked; its owner may put
     /// a view in its place at any later moment, and what that calls would run with our rights.
     pub async fn only_tables(mut self) -> Result<Self> {

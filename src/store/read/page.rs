@@ -6,7 +6,8 @@ use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::read::{BATCH_BYTES, Bound, Depth, Found, Span, statement, text_row};
-use crate::store::{Store, quote};
+use crate::store::role::Reads;
+use crate::store::{Session, quote};
 use futures_util::TryStreamExt;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -15,7 +16,7 @@ use tokio_postgres::types::ToSql;
 const READ_AGAIN: u32 = 20;
 const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
 
-impl Store {
+impl<R: Reads> Session<R> {
     /// A page of the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes
     /// ran out.
     pub(super) async fn range_page(

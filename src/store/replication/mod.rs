@@ -12,7 +12,7 @@ pub use slot::{Slot, UnusedSlot};
 
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use publication::publication_sql;
 use slot::slot_sql;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ fn unavailable(problem: impl Into<String>) -> Error {
     Error::new(Kind::Replication, problem)
 }
 
-/// Said in a replication session that brings text as the database keeps it ([`Store::streams_raw`]).
+/// Said in a replication session that brings text as the database keeps it ([`Session::streams_raw`]).
 pub const ANY_BYTES: &str = include_str!("../sql/session/any_bytes.sql");
 
 /// Asked of both ends: rows of another server, or of another of its databases, would be recorded as if they were ours.
 pub const SERVER_IDENTITY: &str = include_str!("../sql/replication/server_identity.sql");
 
-impl Store {
+impl<R> Session<R> {
     /// Whether this session's server and role can stream at all.
     pub async fn check_streaming(&self) -> Result<()> {
         let row = self.one(include_str!("../sql/replication/server.sql"), &[]).await?;

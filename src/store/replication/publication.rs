@@ -3,7 +3,8 @@
 use super::unavailable;
 use crate::core::handoff::Source;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::{Store, quote};
+use crate::store::role::Administers;
+use crate::store::{Session, quote};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub enum PublicationProblem {
     Wrong { name: String, how: String },
 }
 
-impl Store {
+impl<R> Session<R> {
     /// `None` when the publication carries exactly the sources, else what is wrong with it.
     pub async fn publication_problem(
         &self,
@@ -72,6 +73,12 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
     }
 
+    pub(super) async fn has_publication(&self, name: &str) -> Result<bool> {
+        Ok(self.optional(include_str!("../sql/replication/publication.sql"), &[&name]).await?.is_some())
+    }
+}
+
+impl<R: Administers> Session<R> {
     /// Makes the publication carry exactly the sources; the role must own them.
     pub async fn put_publication(&self, name: &str, sources: &[Arc<Source>]) -> Result<()> {
         let sources = self.publishable(sources).await?.sources;
@@ -88,10 +95,6 @@ impl Store {
             ),
             _ => e.context(format!("creating publication {name}")),
         })
-    }
-
-    pub(super) async fn has_publication(&self, name: &str) -> Result<bool> {
-        Ok(self.optional(include_str!("../sql/replication/publication.sql"), &[&name]).await?.is_some())
     }
 
     pub async fn drop_publication(&self, name: &str) -> Result<()> {

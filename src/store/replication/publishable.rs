@@ -3,7 +3,7 @@
 
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 
@@ -14,7 +14,7 @@ pub struct Publishable {
     pub left: Vec<(Arc<Source>, String)>,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn publishable(&self, sources: &[Arc<Source>]) -> Result<Publishable> {
         let schemas: Vec<_> = sources.iter().map(|s| s.definition.schema.as_str()).collect();
         let tables: Vec<_> = sources.iter().map(|s| s.definition.table()).collect();

@@ -3,8 +3,9 @@
 use super::unavailable;
 use crate::core::lsn::Lsn;
 use crate::error::{Context, Error, Kind, Result};
+use crate::store::role::Administers;
 use crate::store::value::from_pg;
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +31,7 @@ fn no_slot(name: &str) -> Error {
     ))
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn slot(&self, name: &str, database: &str) -> Result<Option<Slot>> {
         let Some(row) = self.optional(include_str!("../sql/replication/slot.sql"), &[&name]).await? else {
             return Ok(None);
@@ -59,6 +60,28 @@ impl Store {
         if row.try_get("slot_free")? { Ok(()) } else { Err(no_slot(name)) }
     }
 
+    /// How much log the server keeps for our slot; `None` if there is no such slot.
+    pub async fn slot_retained(&self, name: &str) -> Result<Option<i64>> {
+        let row = self.optional(include_str!("../sql/replication/slot_retained.sql"), &[&name]).await?;
+        Ok(row.map(|r| r.try_get::<_, Option<i64>>(0)).transpose()?.flatten())
+    }
+
+    /// Slots of ours that the configuration does not name and no session reads.
+    pub async fn unused_slots(&self, configured: &str) -> Result<Vec<UnusedSlot>> {
+        let rows = self.rows(include_str!("../sql/replication/slots_unused.sql"), &[&configured]).await?;
+        let slot = |row: &tokio_postgres::Row| {
+            Ok(UnusedSlot { slot: row.try_get("slot_name")?, retained_bytes: row.try_get("retained")? })
+        };
+        rows.iter().map(slot).collect()
+    }
+
+    /// Whether a slot of this name retains log for this database.
+    pub async fn has_slot(&self, name: &str) -> Result<bool> {
+        Ok(self.optional(include_str!("../sql/replication/slot_retained.sql"), &[&name]).await?.is_some())
+    }
+}
+
+impl<R: Administers> Session<R> {
     pub async fn create_slot(&self, name: &str) -> Result<Lsn> {
         let version: i32 =
             self.one(include_str!("../sql/replication/server.sql"), &[]).await?.try_get("version")?;
@@ -78,21 +101,6 @@ impl Store {
         Ok(from_pg(row.try_get(0)?))
     }
 
-    /// How much log the server keeps for our slot; `None` if there is no such slot.
-    pub async fn slot_retained(&self, name: &str) -> Result<Option<i64>> {
-        let row = self.optional(include_str!("../sql/replication/slot_retained.sql"), &[&name]).await?;
-        Ok(row.map(|r| r.try_get::<_, Option<i64>>(0)).transpose()?.flatten())
-    }
-
-    /// Slots of ours that the configuration does not name and no session reads.
-    pub async fn unused_slots(&self, configured: &str) -> Result<Vec<UnusedSlot>> {
-        let rows = self.rows(include_str!("../sql/replication/slots_unused.sql"), &[&configured]).await?;
-        let slot = |row: &tokio_postgres::Row| {
-            Ok(UnusedSlot { slot: row.try_get("slot_name")?, retained_bytes: row.try_get("retained")? })
-        };
-        rows.iter().map(slot).collect()
-    }
-
     /// Makes whoever holds the slot let go of it.
     pub async fn release_slot(&self, name: &str) -> Result<()> {
         self.rows(include_str!("../sql/replication/slot_release.sql"), &[&name])
@@ -106,11 +114,6 @@ impl Store {
             .await
             .context(format!("dropping slot {name}"))?;
         Ok(())
-    }
-
-    /// Whether a slot of this name retains log for this database.
-    pub async fn has_slot(&self, name: &str) -> Result<bool> {
-        Ok(self.optional(include_str!("../sql/replication/slot_retained.sql"), &[&name]).await?.is_some())
     }
 }
 

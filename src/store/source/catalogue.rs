@@ -4,7 +4,7 @@ use crate::core::dead_letter::code;
 use crate::core::definition::{OrderType, SourceDefinition};
 use crate::core::payload::{Violation, forbidden};
 use crate::error::{Error, Kind, Result};
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -44,7 +44,7 @@ struct Table {
 /// Types whose values are the text they are written as.
 const PLAIN: [&str; 2] = ["text", "character varying"];
 
-impl Store {
+impl<R> Session<R> {
     /// Refuses a definition that the catalogue does not bear out, saying which table, column or type is wrong.
     pub async fn check_source(&self, source: &SourceDefinition) -> Result<Strategy> {
         let rows =

@@ -7,13 +7,14 @@ use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use crate::store::value::Instant;
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 use trial::columns_of;
 
-impl Store {
+impl<R> Session<R> {
     /// The registered sources, ready to map rows; an error if the definition of one cannot be used.
     pub async fn sources(&self, worker: &str) -> Result<Vec<Arc<Source>>> {
         let Registered { sources, broken } = self.registered(worker).await?;
@@ -48,6 +49,24 @@ impl Store {
         Ok(registered)
     }
 
+    pub async fn hot_ranges(&self, worker: &str, source: &str) -> Result<i64> {
+        Ok(self.one(include_str!("../sql/source/hot_ranges.sql"), &[&worker, &source]).await?.try_get(0)?)
+    }
+
+    /// About how many rows a source has, for a progress bar.
+    pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
+        let table = quote::table(&source.definition);
+        Ok(self.one(include_str!("../sql/source/row_estimate.sql"), &[&table]).await?.try_get(0)?)
+    }
+
+    /// Who may still fill a hole in `table`, and when that was asked.
+    pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
+        let row = self.one(include_str!("../sql/source/writers.sql"), &[&table]).await?;
+        Ok((ClockReading(row.try_get("at")?), row.try_get("writers")?))
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// Registers or redefines sources, all of them or none; says of each `added`, `changed` or `unchanged`.
     pub async fn put_sources(&self, worker: &str, sources: &[SourceDefinition]) -> Result<Vec<String>> {
         let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
@@ -67,22 +86,6 @@ impl Store {
     pub async fn cool_ranges(&self, lease: &Lease, source: &str, before: ClockReading) -> Result<i64> {
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &source, &before.0];
         Ok(self.one(include_str!("../sql/source/cool_ranges.sql"), &params).await?.try_get(0)?)
-    }
-
-    pub async fn hot_ranges(&self, worker: &str, source: &str) -> Result<i64> {
-        Ok(self.one(include_str!("../sql/source/hot_ranges.sql"), &[&worker, &source]).await?.try_get(0)?)
-    }
-
-    /// About how many rows a source has, for a progress bar.
-    pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
-        let table = quote::table(&source.definition);
-        Ok(self.one(include_str!("../sql/source/row_estimate.sql"), &[&table]).await?.try_get(0)?)
-    }
-
-    /// Who may still fill a hole in `table`, and when that was asked.
-    pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
-        let row = self.one(include_str!("../sql/source/writers.sql"), &[&table]).await?;
-        Ok((ClockReading(row.try_get("at")?), row.try_get("writers")?))
     }
 }
 

@@ -4,8 +4,9 @@ use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::store::read::{Bound, Depth, Span, statement};
+use crate::store::role::Reads;
 use crate::store::source::catalogue::Strategy;
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use tokio_postgres::types::ToSql;
 
 /// No worker is called so: it has no ranges, and a page of them no row.
@@ -14,7 +15,24 @@ const NOBODY: &str = "";
 const NO_ROW: &str = "false";
 const FIRST_PLACE: &str = "(0,0)";
 
-impl Store {
+impl<R> Session<R> {
+    /// A definition that need not be registered, as a registered one would be loaded.
+    pub async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
+        let mut source = Source::compile(definition.clone())?;
+        let sql = quote::fill(
+            include_str!("../sql/source/shape.sql"),
+            &[("columns_of", &columns_of("$1::text", "$2::text", "$3::jsonb"))],
+        );
+        let columns = serde_json::to_value(&definition.columns)?;
+        let params: [&(dyn ToSql + Sync); 3] = [&definition.schema, &definition.table(), &columns];
+        let row = self.one(&sql, &params).await?;
+        source.cast_apart = row.try_get::<_, Vec<String>>("cast_apart")?.into_iter().collect();
+        source.plain_text = row.try_get::<_, Vec<String>>("plain_text")?.into_iter().collect();
+        Ok(source)
+    }
+}
+
+impl<R: Reads> Session<R> {
     /// Refuses a definition that the catalogue does not bear out ([`check_source`](Self::check_source)), or that the server
     /// cannot read rows by.
     pub async fn accept_source(&self, definition: &SourceDefinition) -> Result<Strategy> {
@@ -32,21 +50,6 @@ impl Store {
             Error::new(kind, problem)
         })?;
         Ok(strategy)
-    }
-
-    /// A definition that need not be registered, as a registered one would be loaded.
-    pub async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
-        let mut source = Source::compile(definition.clone())?;
-        let sql = quote::fill(
-            include_str!("../sql/source/shape.sql"),
-            &[("columns_of", &columns_of("$1::text", "$2::text", "$3::jsonb"))],
-        );
-        let columns = serde_json::to_value(&definition.columns)?;
-        let params: [&(dyn ToSql + Sync); 3] = [&definition.schema, &definition.table(), &columns];
-        let row = self.one(&sql, &params).await?;
-        source.cast_apart = row.try_get::<_, Vec<String>>("cast_apart")?.into_iter().collect();
-        source.plain_text = row.try_get::<_, Vec<String>>("plain_text")?.into_iter().collect();
-        Ok(source)
     }
 
     /// Each way in which rows are read, over no row.
