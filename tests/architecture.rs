@@ -267,6 +267,38 @@ fn each_gate_is_defined_once() {
     assert!(all > 40 && names.len() == all, "{all} functions have {} names", names.len());
 }
 
+/// The states of our own that a script raises.
+fn raised_states(script: &str) -> impl Iterator<Item = String> {
+    script.split("errcode = '").skip(1).filter_map(|rest| rest.split('\'').next()).map(str::to_owned)
+}
+
+#[test]
+fn every_state_of_the_gates_has_a_policy_and_is_raised() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let mut raised = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(root).expect("the migrations") {
+        let script = std::fs::read_to_string(entry.expect("an entry").path()).expect("a migration");
+        raised.extend(raised_states(&script).filter(|state| state.starts_with("GH")));
+    }
+    let known = gov_handoff::error::GATE_STATES.iter().map(|(state, _)| (*state).to_owned()).collect();
+    assert_eq!(raised, known);
+}
+
+#[test]
+fn states_of_the_server_are_named_by_the_driver() {
+    let is_state = |word: &str| {
+        word.len() == 5
+            && word.starts_with(|c: char| c.is_ascii_digit() || c == 'X')
+            && word.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase())
+    };
+    let mut found = Vec::new();
+    for file in files("src").iter().filter(|f| f.is_in(&["src/store/", "src/error.rs"])) {
+        let words = file.shipped().split('"').filter(|word| is_state(word));
+        found.extend(words.map(|word| format!("{}: {word}", file.path)));
+    }
+    assert_none("a SQLSTATE stands as a text; take the constant of `SqlState`", &found);
+}
+
 /// Where a kind of finding is named when it is raised, up to the quote before the name.
 const RAISED: [&str; 4] =
     ["gov_handoff.gov_finding_raise('", "gov_handoff.gov_finding_sustain('", "kind: \"", "Flag::new(\""];

@@ -10,6 +10,7 @@ use crate::store::{Session, Store, settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Connection, NoTls, SimpleQueryMessage};
 
 /// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
@@ -239,10 +240,12 @@ where
 /// Says where we tried to go and what the operator can do about it.
 fn explain(e: tokio_postgres::Error, target: &Target) -> Error {
     let error = Error::from(e);
-    let advice = match error.code.as_deref() {
-        Some("28P01" | "28000") => "; check user and password in DATABASE_URL, and pg_hba.conf",
-        Some("3D000") => "; create it or correct DATABASE_URL",
-        Some("53300") => "; raise max_connections or end idle sessions",
+    let advice = match error.state() {
+        Some(SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+            "; check user and password in DATABASE_URL, and pg_hba.conf"
+        }
+        Some(SqlState::UNDEFINED_DATABASE) => "; create it or correct DATABASE_URL",
+        Some(SqlState::TOO_MANY_CONNECTIONS) => "; raise max_connections or end idle sessions",
         Some(_) => "",
         None => "; is the server running there, and is DATABASE_URL right?",
     };

@@ -6,6 +6,7 @@ use crate::store::lease::Lease;
 use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -64,11 +65,11 @@ impl<R> Session<R> {
         let params: [&(dyn ToSql + Sync); 5] = [source, code, since, ids, resolved_too];
         let rows =
             self.rows(include_str!("sql/dead_letter/list.sql"), &params).await.map_err(|e| {
-                match (e.kind, e.code.as_deref(), since) {
+                match (e.kind, e.state(), since) {
                     (Kind::Data, _, Some(since)) => Error::config(format!(
                         "`{since}` is no time; write for example 2026-11-16 or 2026-11-16T12:00:00Z"
                     )),
-                    (_, Some("42P01"), _) => Error::new(
+                    (_, Some(SqlState::UNDEFINED_TABLE), _) => Error::new(
                         e.kind,
                         "the governance tables are not here; run `gov-handoff migrate` first",
                     ),

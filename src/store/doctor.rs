@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::Session;
 use crate::store::role::Reads;
 use std::time::Duration;
+use tokio_postgres::error::SqlState;
 
 /// A look that takes longer than this is not worth its answer.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
@@ -60,10 +61,10 @@ fn told(name: &'static str, looked: Looked) -> Looked {
 }
 
 fn why(e: &Error) -> String {
-    match e.code.as_deref() {
-        Some("42501") => format!("no privilege ({e})"),
-        Some("42P01") => "the governance tables are not here".to_owned(),
-        Some("57014") => format!("it took longer than {} s", LONGEST_LOOK.as_secs()),
+    match e.state() {
+        Some(SqlState::INSUFFICIENT_PRIVILEGE) => format!("no privilege ({e})"),
+        Some(SqlState::UNDEFINED_TABLE) => "the governance tables are not here".to_owned(),
+        Some(SqlState::QUERY_CANCELED) => format!("it took longer than {} s", LONGEST_LOOK.as_secs()),
         _ => e.to_string(),
     }
 }

@@ -7,6 +7,7 @@ use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
+use tokio_postgres::error::SqlState;
 
 /// Something the operator should see. It never holds a value of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,8 +46,8 @@ impl<R> Session<R> {
         let rows = self
             .rows(include_str!("sql/findings/list.sql"), &[&kind, &resolved, &limit])
             .await
-            .map_err(|e| match e.code.as_deref() {
-                Some("42P01") => {
+            .map_err(|e| match e.state() {
+                Some(SqlState::UNDEFINED_TABLE) => {
                     Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
                 }
                 _ => e.context("reading the findings"),

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::store::Session;
 use crate::store::value::from_pg;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 /// One look at everything.
 #[derive(Debug, Clone, Default)]
@@ -154,8 +155,8 @@ fn source(row: &Row) -> Result<SourceReading> {
 }
 
 fn not_here(e: Error) -> Error {
-    match e.code.as_deref() {
-        Some("42P01") => {
+    match e.state() {
+        Some(SqlState::UNDEFINED_TABLE) => {
             Error::new(e.kind, "the governance views are not here; run `gov-handoff migrate` first")
         }
         _ => e,

@@ -6,6 +6,7 @@ use crate::store::Session;
 use crate::store::replication::UnusedSlot;
 use crate::store::value::{Instant, from_pg};
 use serde::Serialize;
+use tokio_postgres::error::SqlState;
 
 #[derive(Debug, Serialize)]
 pub struct Status {
@@ -81,15 +82,14 @@ pub struct FindingStatus {
 
 impl<R> Session<R> {
     pub async fn status(&self, worker: &str, slot: &str) -> Result<Status> {
-        let counts = self.one(include_str!("sql/status/counts.sql"), &[]).await.map_err(|e| {
-            match e.code.as_deref() {
-                Some("42P01") => crate::error::Error::new(
+        let counts =
+            self.one(include_str!("sql/status/counts.sql"), &[]).await.map_err(|e| match e.state() {
+                Some(SqlState::UNDEFINED_TABLE) => crate::error::Error::new(
                     e.kind,
                     "the governance tables are not here; run `gov-handoff migrate` first",
                 ),
                 _ => e,
-            }
-        })?;
+            })?;
         let row = self.optional(include_str!("sql/status/worker.sql"), &[&worker]).await?;
         let worker_status = row
             .map(|row| {

@@ -4,6 +4,7 @@ use crate::error::{Context, Error, Result};
 use crate::store::Session;
 use crate::store::lease::{Lease, parts};
 use crate::store::role::Writes;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -33,13 +34,11 @@ impl Drained {
 
 impl<R> Session<R> {
     pub async fn event_types(&self) -> Result<Vec<EventType>> {
-        let rows = self.rows(include_str!("sql/types/list.sql"), &[]).await.map_err(|e| {
-            match e.code.as_deref() {
-                Some("42P01") => {
-                    Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
-                }
-                _ => e.context("reading the event types"),
+        let rows = self.rows(include_str!("sql/types/list.sql"), &[]).await.map_err(|e| match e.state() {
+            Some(SqlState::UNDEFINED_TABLE) => {
+                Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
             }
+            _ => e.context("reading the event types"),
         })?;
         rows.iter()
             .map(|row| {

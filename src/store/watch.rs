@@ -7,6 +7,7 @@ use crate::store::lease::Lease;
 use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 /// One watched worker.
@@ -70,14 +71,13 @@ impl<R> Session<R> {
 impl<R: Writes> Session<R> {
     /// Looks who is silent; raises and resolves the findings about it.
     pub async fn watch(&self) -> Result<Vec<Watched>> {
-        let rows = self.rows(include_str!("sql/watch/watch.sql"), &[]).await.map_err(|e| {
-            match e.code.as_deref() {
-                Some("42883") => {
+        let rows =
+            self.rows(include_str!("sql/watch/watch.sql"), &[]).await.map_err(|e| match e.state() {
+                Some(SqlState::UNDEFINED_FUNCTION) => {
                     Error::new(e.kind, "the watchdog is not here; run `gov-handoff migrate` first")
                 }
                 _ => e.context("watching the workers"),
-            }
-        })?;
+            })?;
         rows.iter()
             .map(|row| {
                 Ok(Watched {

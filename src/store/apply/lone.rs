@@ -1,6 +1,6 @@
 //! A batch of one signal, by the gate made for it: what a birth of a quiet system waits for.
 
-use super::{Advance, Applied, CursorStep, Instant, key_text, to_pg};
+use super::{Advance, Applied, CursorStep, key_text};
 use crate::core::coalesce::Batch;
 use crate::core::group::dims_json;
 use crate::core::handoff::{Handoff, Standing};
@@ -10,6 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
 use crate::store::role::Writes;
+use crate::store::value::{Instant, to_pg};
 use tokio_postgres::types::ToSql;
 
 /// One trusted, mapped signal of one row, with nothing about it that only the general gate does.

@@ -7,6 +7,7 @@ use crate::store::role::Administers;
 use crate::store::value::from_pg;
 use crate::store::{Session, quote};
 use serde::Serialize;
+use tokio_postgres::error::SqlState;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
@@ -90,9 +91,9 @@ impl<R: Administers> Session<R> {
         } else {
             include_str!("../sql/replication/slot_create.sql")
         };
-        let row = self.one(sql, &[&name]).await.map_err(|e| match e.code.as_deref() {
-            Some("53400") => no_slot(name),
-            Some("42501") => Error::new(
+        let row = self.one(sql, &[&name]).await.map_err(|e| match e.state() {
+            Some(SqlState::CONFIGURATION_LIMIT_EXCEEDED) => no_slot(name),
+            Some(SqlState::INSUFFICIENT_PRIVILEGE) => Error::new(
                 Kind::Privilege,
                 format!("the role may not create slot {name}: it needs REPLICATION"),
             ),

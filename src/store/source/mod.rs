@@ -11,6 +11,7 @@ use crate::store::role::Writes;
 use crate::store::value::Instant;
 use crate::store::{Session, quote};
 use std::sync::Arc;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use trial::columns_of;
 
@@ -31,8 +32,8 @@ impl<R> Session<R> {
             include_str!("../sql/source/list.sql"),
             &[("columns_of", &columns_of(schema, table, "c.metadata -> 'columns'"))],
         );
-        let rows = self.rows(&sql, &[&worker]).await.map_err(|e| match e.code.as_deref() {
-            Some("42P01") => Error::new(
+        let rows = self.rows(&sql, &[&worker]).await.map_err(|e| match e.state() {
+            Some(SqlState::UNDEFINED_TABLE) => Error::new(
                 Kind::Catalogue,
                 "the governance tables are not here; run `gov-handoff migrate` first",
             ),
