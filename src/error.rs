@@ -141,6 +141,12 @@ impl Error {
         self
     }
 
+    /// The server ended a statement: it took longer than it was given, or somebody wanted it ended.
+    #[must_use]
+    pub fn was_cancelled(&self) -> bool {
+        self.code.as_deref() == Some(SqlState::QUERY_CANCELED.code())
+    }
+
     /// As [`of_a_read`](Self::of_a_read), of a statement that touches one source: what the server says of it is no reason to
     /// leave the other sources alone. Not what it says of the session, the transaction or its own means, and not what a gate
     /// says.

@@ -1,25 +1,29 @@
 //! Hands every row born in a PostgreSQL registry to governance: durably, exactly once, provably without loss.
 //!
 //! ```text
-//!   source ──▶ map ──▶ coalesce ──▶ apply ──▶ acknowledge
-//!   (stream,   (core::  (core::     (store,    (slot and ranges,
-//!    keyset,    handoff) coalesce)   one        only what is
-//!    frontier)                       commit)    durable)
+//!   capture ──▶ map ──▶ coalesce ──▶ deliver ──▶ acknowledge
+//!   (stream,   (core::  (core::      (handoff,   (slot and ranges,
+//!    keyset,    handoff) coalesce)    one         only what is
+//!    frontier)                        commit)     durable)
 //! ```
 //!
-//! Values move right; only an acknowledged position moves left. [`core`] is pure; [`store`] owns every statement of SQL;
-//! [`source`] delivers rows; [`intake`] is the daemon; [`workers`] audit; [`observe`] tells onlookers how they fare;
-//! [`cli`] turns arguments into calls. [`instance`] is this process among its like. [`embedded`] is a private
-//! PostgreSQL for the demo and the tests.
+//! Values move right; only an acknowledged position moves left. From the bottom up: [`core`] is pure; [`store`] owns every
+//! statement of SQL; [`handoff`] is what becomes of a row; [`daemon`] is the frame that workers run on; [`capture`] has the
+//! three ways in; [`workers`] put them together. [`audit`] compares everything with everything. [`observe`] shows onlookers
+//! how the daemon fares. [`cli`] turns arguments into calls. [`embedded`] is a private PostgreSQL for the demo and the
+//! tests. No module imports one above it; `tests/architecture.rs` keeps it so.
 
+pub mod audit;
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod core;
+pub mod daemon;
 pub mod embedded;
 pub mod error;
+pub mod failpoint;
+pub mod handoff;
 pub mod instance;
-pub mod intake;
 pub mod observe;
-pub mod source;
 pub mod store;
 pub mod workers;

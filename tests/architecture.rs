@@ -1,5 +1,6 @@
 //! The directions of ARCHITECTURE.md, kept by reading the sources as text.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use gov_handoff::core::dead_letter::code;
@@ -102,13 +103,132 @@ fn nothing_imports_the_command_line() {
     assert_none("somebody imports cli", &offences("cli::", outside));
 }
 
+/// The layers from the bottom up. A module imports those before it and itself, never one behind it.
+const LAYERS: [&[&str]; 11] = [
+    &["core"],
+    &["error"],
+    &["config", "embedded"],
+    &["failpoint", "instance"],
+    &["store"],
+    &["handoff"],
+    &["daemon", "audit", "observe"],
+    &["capture"],
+    &["workers"],
+    &["cli"],
+    &["main", "lib"],
+];
+
+fn layer(module: &str) -> usize {
+    LAYERS
+        .iter()
+        .position(|l| l.contains(&module))
+        .unwrap_or_else(|| panic!("{module} stands in no layer; add it to LAYERS and to ARCHITECTURE.md"))
+}
+
+/// The modules that a file imports, as paths behind `crate::`; groups are taken apart.
+fn imports(file: &File) -> Vec<String> {
+    let mut out = Vec::new();
+    for line in file.shipped().lines().map(str::trim_start).filter(|l| !l.starts_with("//")) {
+        for rest in line.split("crate::").skip(1) {
+            let path = rest
+                .split(|c: char| !(c.is_alphanumeric() || "_:{, ".contains(c)))
+                .next()
+                .unwrap_or_default();
+            match path.split_once('{') {
+                Some((stem, names)) => {
+                    let names = names.split(',').map(str::trim).filter(|n| !n.is_empty());
+                    out.extend(names.map(|name| format!("{stem}{name}")));
+                }
+                None => out.push(path.trim_end_matches([':', ' ', ',']).to_owned()),
+            }
+        }
+    }
+    out
+}
+
+/// `src/daemon/keeper.rs` is `daemon::keeper`, `src/audit/mod.rs` is `audit`.
+fn module_of(path: &str) -> String {
+    let path = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    path.replace('/', "::")
+}
+
 #[test]
-fn onlookers_are_in_nobodys_way() {
-    let lanes =
-        |f: &File| f.is_in(&["src/core/", "src/store/", "src/source/", "src/intake/", "src/workers/"]);
-    assert_none("somebody waits for an onlooker", &offences("observe::", lanes));
+fn no_module_imports_one_above_it() {
+    let mut found = Vec::new();
+    for file in files("src").iter().filter(|f| !f.is_test()) {
+        let own = module_of(&file.path);
+        let top = own.split("::").next().unwrap_or_default().to_owned();
+        for import in imports(file) {
+            let other = import.split("::").next().unwrap_or_default();
+            let known = LAYERS.iter().any(|l| l.contains(&other));
+            if known && other != top && layer(other) >= layer(&top) {
+                found.push(format!("{} imports {import}", file.path));
+            }
+        }
+    }
+    assert_none("an import points upwards", &found);
+}
+
+/// The file that an import means: the longest known module that its path begins with.
+fn target<'m>(import: &str, modules: &'m BTreeSet<String>) -> Option<&'m String> {
+    let mut parts: Vec<&str> = import.split("::").collect();
+    while !parts.is_empty() {
+        if let Some(module) = modules.get(&parts.join("::")) {
+            return Some(module);
+        }
+        parts.pop();
+    }
+    None
+}
+
+#[test]
+fn no_two_modules_import_each_other() {
+    let files: Vec<_> = files("src").into_iter().filter(|f| !f.is_test()).collect();
+    let modules: BTreeSet<String> = files.iter().map(|f| module_of(&f.path)).collect();
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in &files {
+        let own = module_of(&file.path);
+        let edges = graph.entry(own.clone()).or_default();
+        for import in imports(file) {
+            // A part may name its whole, and a whole its parts: they are read together.
+            if let Some(other) = target(&import, &modules)
+                && *other != own
+                && !own.starts_with(&format!("{other}::"))
+                && !other.starts_with(&format!("{own}::"))
+            {
+                edges.insert(other.clone());
+            }
+        }
+    }
+    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 300, "too few imports were found");
+    // Take away, again and again, what imports nothing that is left, and what nothing that is left imports.
+    loop {
+        let imported: BTreeSet<String> = graph.values().flatten().cloned().collect();
+        let free: Vec<String> = graph
+            .iter()
+            .filter(|(m, to)| !imported.contains(*m) || to.iter().all(|t| !graph.contains_key(t)))
+            .map(|(m, _)| m.clone())
+            .collect();
+        if free.is_empty() {
+            break;
+        }
+        for module in free {
+            graph.remove(&module);
+        }
+    }
+    let left: Vec<_> = graph
+        .iter()
+        .map(|(m, to)| {
+            format!("{m} -> {:?}", to.iter().filter(|t| graph.contains_key(*t)).collect::<Vec<_>>())
+        })
+        .collect();
+    assert_none("modules import each other in a circle", &left);
+}
+
+#[test]
+fn onlookers_only_look() {
     let onlookers = |f: &File| f.is_in(&["src/observe/"]);
-    for door in ["intake::", "workers::", "source::", "open_writer"] {
+    for door in ["handoff::", "daemon::", "capture::", "workers::", "open_writer"] {
         assert_none("an onlooker does more than look", &offences(door, onlookers));
     }
 }
@@ -116,8 +236,8 @@ fn onlookers_are_in_nobodys_way() {
 #[test]
 fn each_borrowed_crate_has_one_door() {
     for (needle, door) in [
-        ("pgwire_replication::", "src/source/stream.rs"),
-        ("backoff::", "src/intake/pause.rs"),
+        ("pgwire_replication::", "src/capture/stream/replication_session.rs"),
+        ("backoff::", "src/daemon/pause.rs"),
         ("axum::", "src/observe/http.rs"),
         ("rustls::", "src/store/tls.rs"),
         ("toml::", "src/co"),
@@ -308,17 +428,17 @@ const OTHERS: [&str; 3] = ["audit", "certify", "governance.handoff.selftest"];
 /// Where a kind stands in a variable when it is raised, and which it may be. A gate hands on the kind it was given, a flag the
 /// one it was made with; neither names one.
 const COMPUTED: [(&str, &[&str]); 6] = [
-    ("src/intake/stream/follow.rs", &Surprise::CODES),
+    ("src/capture/stream/follow.rs", &Surprise::CODES),
     ("src/cli/sources.rs", &[code::PAYLOAD, code::VECTOR]),
     ("migrations/0010_retry.sql", &[code::PAYLOAD, code::VECTOR]),
     ("migrations/0005_findings.sql", &[]),
-    ("src/intake/flag.rs", &[]),
+    ("src/daemon/flag.rs", &[]),
     ("src/store/findings.rs", &[]),
 ];
 
 #[test]
 fn a_kind_of_finding_is_computed_only_where_the_list_says_which() {
-    let mut found = std::collections::BTreeSet::new();
+    let mut found = BTreeSet::new();
     for file in files("src") {
         // The fields of each finding that is made, or taken apart.
         let made = file.shipped().split("Finding {").skip(1).filter_map(|rest| rest.split('}').next());
@@ -338,7 +458,7 @@ fn a_kind_of_finding_is_computed_only_where_the_list_says_which() {
             found.insert(path.strip_prefix(root).expect("ours").display().to_string());
         }
     }
-    let listed: std::collections::BTreeSet<_> = COMPUTED.iter().map(|(file, _)| (*file).to_owned()).collect();
+    let listed: BTreeSet<_> = COMPUTED.iter().map(|(file, _)| (*file).to_owned()).collect();
     assert_eq!(found, listed);
 }
 
@@ -349,7 +469,7 @@ fn every_kind_of_finding_that_is_raised_is_known_by_name() {
     for entry in std::fs::read_dir(root).expect("the migrations") {
         texts.push(std::fs::read_to_string(entry.expect("an entry").path()).expect("a migration"));
     }
-    let mut raised = std::collections::BTreeSet::new();
+    let mut raised = BTreeSet::new();
     for text in &texts {
         for from in RAISED {
             let names = text.split(from).skip(1).filter_map(|rest| rest.split(['\'', '"']).next());

@@ -1,5 +1,6 @@
 //! `audit`: is anything missing?
 
+use crate::audit::{self, Audit, Phase, Progress, Scope};
 use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
@@ -9,7 +10,6 @@ use crate::store::cursor::Registered;
 use crate::store::lease::Kept;
 use crate::store::rows::Span;
 use crate::store::{Store, connect};
-use crate::workers::audit::{self, Audit, Phase, Progress, Scope};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;

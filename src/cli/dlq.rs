@@ -2,13 +2,15 @@
 
 use crate::cli::{known, output, time};
 use crate::config::Config;
+use crate::core::captured_by::CapturedBy;
 use crate::core::dead_letter::clip;
 use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::core::watermark::Key;
 use crate::error::{Error, Kind, Result};
+use crate::handoff::dead_letter_replay::{Decision, Outlook, outlook};
+use crate::handoff::deliver::Delivery;
 use crate::instance;
-use crate::intake::{Decision, Delivery, Outlook, outlook};
 use crate::store::dead_letter::{Letter, Selection};
 use crate::store::lease::{Claim, Kept, Lease};
 use crate::store::{Store, connect};
@@ -228,7 +230,7 @@ async fn replay_all(
                 let row = rows.get(&letter.source_key);
                 let outlook = match lease {
                     Some(lease) => {
-                        let delivery = Delivery { store, lease, captured_by: "replay" };
+                        let delivery = Delivery { store, lease, captured_by: CapturedBy::Replay };
                         delivery.replay(source, letter, row, why).await?
                     }
                     None => outlook(source, letter, row),

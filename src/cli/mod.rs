@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn only_this_crates_own_lines_are_logged() {
-        for ours in ["gov_handoff", "gov_handoff::intake::stream"] {
+        for ours in ["gov_handoff", "gov_handoff::capture::stream"] {
             assert!(is_ours(ours), "{ours}");
         }
         for other in ["tokio_postgres::query", "pgwire_replication", "gov_handoff_else", "log", ""] {

@@ -2,10 +2,12 @@
 
 use crate::cli::{known, output, time};
 use crate::config::Config;
+use crate::core::captured_by::CapturedBy;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
+use crate::handoff::deliver::{Delivery, Outcome};
+use crate::handoff::mapped_row::MappedRow;
 use crate::instance;
-use crate::intake::{Delivery, MappedRow, Outcome};
 use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Kept, Lease};
 use crate::store::rows::{Bound, Span};
@@ -100,7 +102,7 @@ async fn replay(
     if let Ok(style) = ProgressStyle::with_template("replaying {spinner} {human_pos} rows {per_sec}") {
         bar.set_style(style);
     }
-    let delivery = Delivery { store, lease, captured_by: "replay" };
+    let delivery = Delivery { store, lease, captured_by: CapturedBy::Replay };
     let (mut after, mut rows_read, mut missing, mut total) = (None::<String>, 0, 0, Outcome::default());
     loop {
         let limit = i64::from(source.definition.batch_size);

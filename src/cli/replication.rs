@@ -1,9 +1,9 @@
 //! `replication`: publication and slot on request, or as SQL for a DBA.
 
+use crate::capture::stream::prepare::{Prepared, prepare};
 use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
-use crate::intake::{self, Prepared};
 use crate::store::connect;
 use crate::store::role::Worker;
 use clap::Subcommand;
@@ -41,8 +41,7 @@ async fn setup(config: &Config) -> Result<()> {
     let sources = store.sources(&config.worker).await?;
     let mut config = config.clone();
     config.create = true;
-    let Prepared { confirmed: lsn, new, .. } =
-        intake::prepare_replication(&config, &store, &sources, false).await?;
+    let Prepared { confirmed: lsn, new, .. } = prepare(&config, &store, &sources, false).await?;
     let word = if new { "created" } else { "is there" };
     output::line(format_args!(
         "publication {} carries {} sources; slot {} {word} at {lsn}",

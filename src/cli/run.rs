@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::Result;
-use crate::{intake, observe};
+use crate::observe;
+use crate::workers::intake;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

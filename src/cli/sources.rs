@@ -4,6 +4,7 @@ use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::dead_letter::code;
 use crate::core::definition::{SourceDefinition, SourceFile};
+use crate::core::finding::Severity;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::store::catalogue::Strategy;
@@ -138,7 +139,7 @@ async fn apply(
             if !dry_run {
                 let key = format!("{kind}:definition:{}", definition.name);
                 let detail = serde_json::json!({ "source": definition.name, "problem": problem });
-                store.raise(&Finding { kind, key, severity: "high", detail }).await?;
+                store.raise(&Finding { kind, key, severity: Severity::High, detail }).await?;
             }
             return Err(Error::new(Kind::Refused, problem));
         }

@@ -1,4 +1,34 @@
-//! The kinds of findings there are, by name, for whoever asks for one of them.
+//! Findings: how grave one is, and the kinds there are.
+
+use std::fmt;
+
+/// How grave a finding is, from least to most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Info,
+    Warning,
+    High,
+    Critical,
+}
+
+impl Severity {
+    /// As the findings' table has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// What the daemon, the gates and the watchdog raise. A test reads them where they are raised, and misses none.
 pub const KINDS: [&str; 31] = [

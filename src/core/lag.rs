@@ -4,6 +4,7 @@
 //! which we know that everything written before it is handed off. An idle reader knows that again and again, so quiet
 //! has no lag; a reader that is stuck does not, whether rows arrive or not.
 
+use crate::core::finding::Severity;
 use crate::core::lsn::Lsn;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,11 +16,11 @@ const KEPT: usize = 600;
 
 /// What a lag is worth, if anything.
 #[must_use]
-pub fn severity(lag: Duration, limit: Duration) -> Option<&'static str> {
+pub fn severity(lag: Duration, limit: Duration) -> Option<Severity> {
     if lag >= limit.saturating_mul(HIGH) {
-        Some("high")
+        Some(Severity::High)
     } else if lag >= limit {
-        Some("warning")
+        Some(Severity::Warning)
     } else {
         None
     }
@@ -64,7 +65,7 @@ mod tests {
         let at = |seconds| severity(SECOND * seconds, limit);
         assert_eq!(
             [at(0), at(59), at(60), at(299), at(300)],
-            [None, None, Some("warning"), Some("warning"), Some("high")]
+            [None, None, Some(Severity::Warning), Some(Severity::Warning), Some(Severity::High)]
         );
     }
 

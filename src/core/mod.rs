@@ -1,6 +1,7 @@
 //! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
 
 pub mod batch;
+pub mod captured_by;
 pub mod certificate;
 pub mod coalesce;
 pub mod conservation;
@@ -30,6 +31,7 @@ pub mod row;
 pub mod rule;
 #[cfg(test)]
 mod samples;
+pub mod stream_state;
 pub mod time;
 pub mod transaction;
 pub mod watermark;

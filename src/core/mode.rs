@@ -11,6 +11,7 @@
 //! With intent `poll` the machine stays in `Polling`; with intent `stream` it passes through `Polling` in name only: the
 //! keyset pass keeps its slow reconciling cadence, because the operator asked that polling not be used for latency.
 
+use crate::core::captured_by::CapturedBy;
 use std::time::Duration;
 
 /// What the operator asked for.
@@ -82,8 +83,8 @@ impl Mode {
 
     /// What a row that the keyset pass finds says of how it was captured.
     #[must_use]
-    pub fn keyset_capture(&self, intent: Intent) -> &'static str {
-        if self.polls_for_latency(intent) { "poll" } else { "reconcile" }
+    pub fn keyset_capture(&self, intent: Intent) -> CapturedBy {
+        if self.polls_for_latency(intent) { CapturedBy::Poll } else { CapturedBy::Reconcile }
     }
 }
 

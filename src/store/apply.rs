@@ -3,6 +3,7 @@
 //! The gate does everything or nothing: signals, captures, marks, ranges, cursors, the stream's position, and the fence.
 //! So whoever sees this return `Ok` may acknowledge, and nobody may before.
 
+use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
 use crate::core::gap::Replacement;
 use crate::core::handoff::Handoff;
@@ -59,7 +60,7 @@ impl<R: Writes> Session<R> {
     pub async fn apply(
         &self,
         lease: &Lease,
-        captured_by: &str,
+        captured_by: CapturedBy,
         batch: &Batch<&Handoff>,
         cursors: &[CursorStep],
         advance: Advance<'_>,
@@ -75,7 +76,7 @@ impl<R: Writes> Session<R> {
             Advance::Stream { slot, lsn } => (Some(slot), Some(to_pg(lsn))),
             Advance::Nothing | Advance::Ranges { .. } => (None, None),
         };
-        let lease: [Parameter<'_>; 4] = [&lease.worker, &lease.owner, &lease.term, &captured_by];
+        let lease: [Parameter<'_>; 4] = [&lease.worker, &lease.owner, &lease.term, &captured_by.name()];
         let ends: [Parameter<'_>; 3] = [&slot, &lsn, &versions];
         // In the order of the numbers in the statement, which names each.
         let params = [

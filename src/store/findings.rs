@@ -1,5 +1,6 @@
 //! Findings in `system_issues`, and our audit rows.
 
+use crate::core::finding::Severity;
 use crate::error::{Error, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
@@ -15,7 +16,7 @@ pub struct Finding {
     pub kind: &'static str,
     /// Findings of one key are one row with a count.
     pub key: String,
-    pub severity: &'static str,
+    pub severity: Severity,
     pub detail: Value,
 }
 
@@ -79,7 +80,8 @@ impl<R> Session<R> {
 impl<R: Writes> Session<R> {
     pub async fn raise(&self, finding: &Finding) -> Result<()> {
         let Finding { kind, key, severity, detail } = finding;
-        self.one(include_str!("sql/findings/raise.sql"), &[kind, key, severity, detail, &false]).await?;
+        self.one(include_str!("sql/findings/raise.sql"), &[kind, key, &severity.name(), detail, &false])
+            .await?;
         Ok(())
     }
 
@@ -87,7 +89,8 @@ impl<R: Writes> Session<R> {
     pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
         let Finding { kind, key, severity, detail } = finding;
         let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
-        self.one(include_str!("sql/findings/sustain.sql"), &[kind, key, severity, detail, &every]).await?;
+        self.one(include_str!("sql/findings/sustain.sql"), &[kind, key, &severity.name(), detail, &every])
+            .await?;
         Ok(())
     }
 

@@ -40,6 +40,6 @@ pub use source::catalogue;
 
 /// As `cursor`: what callers import from here stands in [`frontier`] and [`read`].
 pub mod rows {
-    pub use super::frontier::Snapshot;
+    pub use super::frontier::{FrontierRead, Relation, Snapshot};
     pub use super::read::{BATCH_BYTES, Bound, Depth, Found, Span};
 }

@@ -19,22 +19,22 @@
 //! A writer records a batch:
 //!
 //! ```
-//! use gov_handoff::core::{coalesce::Batch, handoff::Handoff};
+//! use gov_handoff::core::{captured_by::CapturedBy, coalesce::Batch, handoff::Handoff};
 //! use gov_handoff::store::{Session, apply::Advance, lease::Lease, role};
 //!
 //! async fn record(session: &Session<role::Writer>, lease: &Lease, batch: &Batch<&Handoff>) -> bool {
-//!     session.apply(lease, "stream", batch, &[], Advance::Nothing, &[]).await.is_ok()
+//!     session.apply(lease, CapturedBy::Stream, batch, &[], Advance::Nothing, &[]).await.is_ok()
 //! }
 //! ```
 //!
 //! The same with an onlooker does not compile:
 //!
 //! ```compile_fail,E0599
-//! use gov_handoff::core::{coalesce::Batch, handoff::Handoff};
+//! use gov_handoff::core::{captured_by::CapturedBy, coalesce::Batch, handoff::Handoff};
 //! use gov_handoff::store::{Session, apply::Advance, lease::Lease, role};
 //!
 //! async fn record(session: &Session<role::Onlooker>, lease: &Lease, batch: &Batch<&Handoff>) -> bool {
-//!     session.apply(lease, "stream", batch, &[], Advance::Nothing, &[]).await.is_ok()
+//!     session.apply(lease, CapturedBy::Stream, batch, &[], Advance::Nothing, &[]).await.is_ok()
 //! }
 //! ```
 //!

@@ -1,3 +1,3 @@
-//! Workers beside the intake, each resumable and under a lease of its own.
+//! The workers, one small file each. A worker is what its lanes share, the lanes, and what the keeper looks after for it.
 
-pub mod audit;
+pub mod intake;

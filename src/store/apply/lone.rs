@@ -1,6 +1,7 @@
 //! A batch of one signal, by the gate made for it: what a birth of a quiet system waits for.
 
 use super::{Advance, Applied, CursorStep, key_text};
+use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
 use crate::core::group::dims_json;
 use crate::core::handoff::{Handoff, Standing};
@@ -46,7 +47,7 @@ impl<R: Writes> Session<R> {
     pub(super) async fn apply_one(
         &self,
         lease: &Lease,
-        captured_by: &str,
+        captured_by: CapturedBy,
         lone: &Lone<'_>,
     ) -> Result<Applied> {
         let Lone { signal: s, marks_object, cursor, stream } = lone;
@@ -59,7 +60,7 @@ impl<R: Writes> Session<R> {
             &lease.worker,
             &lease.owner,
             &lease.term,
-            &captured_by,
+            &captured_by.name(),
             &rule.source,
             &rule.table,
             &rule.kind,

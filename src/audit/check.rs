@@ -1,0 +1,230 @@
+//! One chunk of an audit: rows against signals, signals against rows.
+
+use super::progress::Progress;
+use super::{GRACE, millis};
+use crate::core::captured_by::CapturedBy;
+use crate::core::certificate::Digest;
+use crate::core::handoff::Source;
+use crate::core::repair::Reason;
+use crate::core::row::Row;
+use crate::core::watermark::Key;
+use crate::error::Result;
+use crate::failpoint::failpoint;
+use crate::handoff::deliver::Delivery;
+use crate::handoff::mapped_row::MappedRow;
+use crate::store::Store;
+use crate::store::apply::Advance;
+use crate::store::audit::{Checkpoint, Recorded, Verdict};
+use crate::store::lease::Lease;
+use crate::store::proof::Expected;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// What a look at one chunk of rows came to.
+pub(super) struct Chunk {
+    pub rows: u64,
+    pub digest: Digest,
+    /// Rows with a signal that is nowhere, or was nowhere until this audit repaired it, and why.
+    pub lacking: Vec<(Row, Reason)>,
+    /// What is nowhere now.
+    missing: HashSet<Uuid>,
+}
+
+impl Chunk {
+    pub fn keys(&self, source: &Source) -> Vec<(String, Reason)> {
+        self.lacking.iter().map(|(row, reason)| (source.key(row).to_owned(), *reason)).collect()
+    }
+
+    pub fn names(&self, source: &Source) -> Vec<(Verdict, String)> {
+        self.lacking.iter().map(|(row, _)| (Verdict::Missing, source.key(row).to_owned())).collect()
+    }
+}
+
+/// Looks for what rows should have and signals should stand for, hands off what is nowhere, and keeps what it found.
+pub(super) struct Checker<'a> {
+    pub store: &'a Store,
+    pub lease: &'a Lease,
+    pub intake: &'a str,
+    pub source: &'a Arc<Source>,
+    pub full: bool,
+}
+
+impl Checker<'_> {
+    /// `rows`, each with whether it is younger than the last certificate. `known`: keys that were found missing by an attempt
+    /// that was killed.
+    pub async fn look(&self, rows: Vec<(bool, Row)>, known: &[(String, Reason)]) -> Result<Chunk> {
+        let (mut expected, mut digest) = (Vec::new(), Digest::default());
+        let (mut fresh, mut young) = (HashSet::new(), HashSet::new());
+        let mapped = self.mapped(rows.iter().map(|(_, row)| row)).await?;
+        for ((is_young, row), mapped) in rows.iter().zip(&mapped) {
+            let own = mapped.expected();
+            if mapped.is_handed_off() {
+                own.iter().for_each(|(id, _)| digest.add(*id));
+            }
+            let key = self.source.key(row);
+            if *is_young {
+                fresh.extend(own.iter().map(|(id, _)| *id));
+                young.insert(key);
+            }
+            let at = mapped.watermark.as_ref().and_then(|w| w.at);
+            let of = |(id, number)| Expected::numbered(self.source, key, id, number).of(at);
+            expected.extend(own.into_iter().map(of));
+        }
+        let replaced: HashSet<&str> = mapped.iter().filter(|m| m.replaced).map(MappedRow::key).collect();
+        let missing = self.settled(&expected, &fresh).await?;
+        let keys: HashSet<&str> =
+            expected.iter().filter(|e| missing.contains(&e.id)).map(|e| e.key.as_str()).collect();
+        let unread = self.never_read(keys.intersection(&young).copied().collect()).await?;
+        let mut why: HashMap<String, Reason> = keys
+            .iter()
+            .map(|key| match *key {
+                key if replaced.contains(key) => (key, Reason::Replaced),
+                key if unread.contains(key) => (key, Reason::NotYetRead),
+                key => (key, Reason::Vanished),
+            })
+            .map(|(key, reason)| (key.to_owned(), reason))
+            .collect();
+        // What was written down before the kill stands: by now the row may well have been certified.
+        why.extend(known.iter().cloned());
+        let count = u64::try_from(rows.len()).unwrap_or(0);
+        let lacking = rows.into_iter().filter_map(|(_, row)| {
+            let reason = why.get(self.source.key(&row)).copied();
+            reason.map(|reason| (row, reason))
+        });
+        Ok(Chunk { rows: count, digest, lacking: lacking.collect(), missing })
+    }
+
+    /// Those of `young`, the keys of missing rows that no certificate covers, that nobody has read: the rest left the ranges
+    /// with a handoff, which is gone.
+    async fn never_read<'k>(&self, young: HashSet<&'k str>) -> Result<HashSet<&'k str>> {
+        let number = |key: &str| Key::parse(self.source.id_type(), key).and_then(|k| k.as_int());
+        let numbers: Vec<i64> = young.iter().filter_map(|key| number(key)).collect();
+        if numbers.is_empty() {
+            return Ok(young);
+        }
+        let open = self.store.never_read(self.intake, self.source.name(), &numbers).await?;
+        let open: HashSet<i64> = open.into_iter().collect();
+        Ok(young.into_iter().filter(|key| number(key).is_none_or(|n| open.contains(&n))).collect())
+    }
+
+    /// Idempotent, as every delivery is.
+    pub async fn repair(&self, chunk: &Chunk) -> Result<()> {
+        if chunk.lacking.is_empty() {
+            return Ok(());
+        }
+        let rows = self.mapped(chunk.lacking.iter().map(|(row, _)| row)).await?;
+        let replaced = rows.iter().filter(|row| row.replaced).count();
+        let rows = rows.into_iter().map(|row| row.only(&chunk.missing)).collect();
+        let delivery = self.delivery();
+        delivery.deliver(rows, Advance::Nothing).await?;
+        delivery.say_replaced(self.source, replaced).await
+    }
+
+    fn delivery(&self) -> Delivery<'_> {
+        Delivery { store: self.store, lease: self.lease, captured_by: CapturedBy::Audit }
+    }
+
+    /// What rows come to, those that took another's key under identities of their own.
+    async fn mapped<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Result<Vec<MappedRow>> {
+        let mut mapped: Vec<_> = rows.map(|row| MappedRow::of(Arc::clone(self.source), row)).collect();
+        self.delivery().notice_replaced(&mut mapped).await?;
+        Ok(mapped)
+    }
+
+    /// What is missing, after the intake was given time to bring what was on its way. What is older than the last
+    /// certificate is on nobody's way any more.
+    async fn settled(&self, expected: &[Expected], fresh: &HashSet<Uuid>) -> Result<HashSet<Uuid>> {
+        let begun = Instant::now();
+        loop {
+            let missing: HashSet<Uuid> =
+                self.store.unaccounted(self.source.name(), expected).await?.into_iter().collect();
+            if missing.is_disjoint(fresh) || begun.elapsed() > GRACE {
+                return Ok(missing);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Counts and names what is wrong among recorded signals. A key that the source's type does not know has no row. A signal
+    /// under another identity than its key and kind have was not recorded by us: it doubles the one that was, or, where there
+    /// is none, stands for nothing that any row comes to. One that retention took and that is there again is doubled too.
+    pub async fn judge(
+        &self,
+        stretch: &[Recorded],
+        progress: &mut Progress,
+    ) -> Result<Vec<(Verdict, String)>> {
+        let canonical = |signal: &Recorded| {
+            let key = signal.key.as_deref().and_then(|key| Key::parse(self.source.id_type(), key));
+            key.map(|key| key.to_string())
+        };
+        let named: Vec<_> = stretch.iter().filter(|s| s.named).map(|s| (s, canonical(s))).collect();
+        let keys: BTreeSet<&String> = named.iter().filter_map(|(_, key)| key.as_ref()).collect();
+        let keys: Vec<String> = keys.into_iter().cloned().collect();
+        let absent: HashSet<String> = self.store.absent_keys(self.source, &keys).await?.into_iter().collect();
+        // That of a row which took another's key is its own as well.
+        let own = |key: &str, signal: &Recorded| {
+            let identity = &self.source.identity;
+            let object = signal.object_ref.as_deref().unwrap_or_default();
+            let replacement = identity.signal_of_replacement(key, &signal.kind, object);
+            if replacement == signal.id { replacement } else { identity.signal(key, &signal.kind) }
+        };
+        let stray = |(signal, key): &(&Recorded, Option<String>)| {
+            let key = key.as_ref().filter(|key| !absent.contains(*key))?;
+            let own = own(key, signal);
+            (own != signal.id).then(|| Expected::new(self.source, key, own))
+        };
+        let strays: Vec<Expected> = named.iter().filter_map(stray).collect();
+        let nowhere: HashSet<Uuid> = if strays.is_empty() {
+            HashSet::new()
+        } else {
+            self.store.unaccounted(self.source.name(), &strays).await?.into_iter().collect()
+        };
+        // A key of which nothing was left, and this signal is its row's own and not that of one which took the key.
+        let again = |signal: &Recorded| {
+            let key = canonical(signal).filter(|_| signal.key_retired);
+            key.is_some_and(|key| self.source.identity.signal(&key, &signal.kind) == signal.id)
+        };
+        let mut names = Vec::new();
+        for (signal, key) in named {
+            let verdict = match key.filter(|key| !absent.contains(key)).map(|key| own(&key, signal)) {
+                None => Some(Verdict::Orphan),
+                Some(own) if own != signal.id && nowhere.contains(&own) => Some(Verdict::Orphan),
+                Some(own) if own != signal.id || signal.twice || again(signal) => Some(Verdict::Doubled),
+                Some(_) => None,
+            };
+            let Some(verdict) = verdict else { continue };
+            // Without a key there is still a signal to be named.
+            let name = signal.key.clone().unwrap_or_else(|| signal.id.to_string());
+            if verdict == Verdict::Doubled {
+                progress.doubled += 1;
+            } else if progress.last_orphan.replace(name.clone()).as_ref() == Some(&name) {
+                continue;
+            } else {
+                progress.orphans += 1;
+            }
+            names.push((verdict, name));
+        }
+        Ok(names)
+    }
+
+    /// The chunk's counts, its names and its end are one commit; its repairs were committed before and are idempotent. So a
+    /// kill in between repeats a chunk's reading, never its counting.
+    pub async fn keep(
+        &self,
+        after: Option<&str>,
+        progress: &mut Progress,
+        names: &[(Verdict, String)],
+        begun: Instant,
+    ) -> Result<()> {
+        progress.spent_ms += millis(begun);
+        let value = serde_json::to_value(&*progress)?;
+        let checkpoint = Checkpoint { full: self.full, after, progress: &value, anew: progress.anew, names };
+        failpoint("audit_before_keep");
+        self.store.keep_audit(self.lease, self.source.name(), &checkpoint).await?;
+        progress.anew = false;
+        failpoint("audit_after_keep");
+        Ok(())
+    }
+}

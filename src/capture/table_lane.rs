@@ -1,0 +1,444 @@
+//! The table lane: reads the tables themselves, in every mode, each source in its turn.
+//!
+//! While there is no stream it *is* the capture: by the key and its open id ranges, adaptively, so that a busy source is
+//! read every few milliseconds and an idle one rarely. While there is a stream it reconciles: the same pass, every few
+//! seconds, hands off only what the stream did not. Sources whose keys have no ranges are read by the frontier.
+
+use crate::capture::frontier::{CertifyingPass, Proof};
+use crate::capture::keyset::RangePass;
+use crate::capture::shared::{End, Shared};
+use crate::capture::turn::Turn;
+use crate::core::captured_by::CapturedBy;
+use crate::core::finding::Severity;
+use crate::core::mode::next_pause;
+use crate::core::stream_state::Unsettled;
+use crate::daemon::pause::Pause;
+use crate::daemon::sessions::{open_writer, patience};
+use crate::error::{Error, Kind, Policy, Result};
+use crate::handoff::deliver::Outcome;
+use crate::store::catalogue::Strategy;
+use crate::store::cursor::Registered;
+use crate::store::findings::Finding;
+use crate::store::{Store, connect};
+use serde_json::json;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The lane may be the only capture there is, and a connection attempt costs little.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A session that lasted this long was no false start: the next attempt comes soon.
+const LASTED: Duration = Duration::from_secs(2);
+/// The least time between two attempts at a certificate.
+const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
+/// A source that cannot be read is tried again after this, or as often as tables are looked at, if that is more often.
+const BROKEN_PAUSE: Duration = Duration::from_secs(5);
+/// A pass that gave way to somebody who waited for the source is tried again after this.
+const GAVE_WAY_PAUSE: Duration = Duration::from_secs(1);
+/// One that stays unreadable is counted again this often.
+const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
+
+/// Runs sessions until told to stop; whatever fails is started over from what is durable.
+pub async fn lane(shared: &Shared) -> Result<()> {
+    let mut pause = Pause::up_to(LONGEST_PAUSE);
+    let mut ended = 0;
+    let mut proofs = Proofs::new();
+    loop {
+        let begun = Instant::now();
+        match session(shared, ended, &mut proofs).await {
+            Ok(End::Done) => return Ok(()),
+            Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
+            Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            // The gate refused what was mapped by the old definition: nothing has moved, and the rows are read again.
+            Err(e) if e.kind == Kind::Redefined => tracing::info!("a source was redefined, reading it again"),
+            Err(e) if shared.term.once => return Err(e),
+            Err(e) => {
+                tracing::warn!(error = %e, "table lane failed, starting over");
+                ended += u32::from(e.was_cancelled());
+                if begun.elapsed() > LASTED {
+                    pause.reset();
+                }
+                if shared.term.stopped_within(pause.next()).await {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+struct Session<'a> {
+    shared: &'a Shared,
+    /// Reads sources, each statement bounded in time.
+    reader: Store,
+    /// Writes through the gates.
+    writer: Store,
+    begun: Instant,
+    /// Sources that could not be read when they were last looked at.
+    unreadable: usize,
+    /// Of a single run: the first error that concerned one source only. The others have their turns first.
+    failed: Option<Error>,
+}
+
+/// What is known of each source's completeness outlives a session: repairs that no certificate tells of yet, and that this
+/// instance has looked at the source before.
+type Proofs = HashMap<String, Proof>;
+
+async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End> {
+    let config = &shared.term.config;
+    let reader = connect::open_reader(&config.target, "gov-handoff reader").await?;
+    // The server itself ends a read that takes too long.
+    let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
+    reader.bound_reads(config.read_timeout).await?;
+    let reader = reader.only_tables().await?;
+    let writer = open_writer(config, "gov-handoff writer", ended).await?;
+    let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
+    let mut turns = session.turns(Vec::new()).await?;
+    for turn in &mut turns {
+        turn.proof = proofs.remove(turn.source.name()).unwrap_or_default();
+    }
+    let end = session.attend(&mut turns).await;
+    proofs.extend(turns.into_iter().map(|turn| (turn.source.name().to_owned(), turn.proof)));
+    end
+}
+
+impl Session<'_> {
+    /// Takes turns until told to stop.
+    async fn attend(&mut self, turns: &mut Vec<Turn>) -> Result<End> {
+        let shared = self.shared;
+        let broken_pause = self.broken_pause();
+        let mut checked_at = Instant::now();
+        let mut definitions = shared.definitions.subscribe();
+        let mut mode = shared.stream.mode_changes();
+        loop {
+            if shared.term.stopping() {
+                return Ok(End::Done);
+            }
+            if definitions.has_changed().unwrap_or(false) {
+                return Ok(End::Redefined);
+            }
+            let now = Instant::now();
+            // Somebody may have mended the table; nothing else would tell us.
+            if self.unreadable > 0 && now >= checked_at + broken_pause {
+                *turns = self.turns(std::mem::take(turns)).await?;
+                checked_at = Instant::now();
+            }
+            for turn in turns.iter_mut().filter(|t| t.due <= now) {
+                self.take_turn(turn).await?;
+            }
+            self.certify_some(turns).await?;
+            if shared.term.once {
+                return self.failed.take().map_or(Ok(End::Done), Err);
+            }
+            self.settle(turns).await?;
+            let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+            // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
+            let certificates = turns
+                .iter()
+                .filter_map(|t| t.certificate_in(&shared.term.config))
+                .min()
+                .unwrap_or(BROKEN_PAUSE);
+            next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
+            if self.unreadable > 0 {
+                next = next.min(checked_at + broken_pause);
+            }
+            tokio::select! {
+                () = shared.term.told_to_stop() => {}
+                _ = definitions.changed() => { definitions.mark_changed(); }
+                // The stream came or went: another cadence, and something to look at.
+                () = mode.changed() => {
+                    mode.take();
+                    turns.iter_mut().for_each(|t| t.due = Instant::now());
+                }
+                // What the stream cannot vouch for may be anywhere.
+                () = shared.look.notified() => turns.iter_mut().for_each(|t| {
+                    t.due = Instant::now();
+                    t.all_ranges_at = t.due;
+                }),
+                () = tokio::time::sleep_until(next.into()) => {}
+            }
+        }
+    }
+
+    /// The sources that can be read; the others leave a finding and are tried again soon. A source that has its turn keeps
+    /// it, with its proof and its pauses: that another cannot be read is no reason to look at this one, or to certify it, anew.
+    async fn turns(&mut self, mut kept: Vec<Turn>) -> Result<Vec<Turn>> {
+        self.unreadable = 0;
+        let mut turns = Vec::new();
+        let Registered { sources, broken } = self.writer.registered(&self.shared.term.config.worker).await?;
+        for (name, e) in broken {
+            self.not_read(&name, e).await?;
+        }
+        for source in sources {
+            // One that was redefined in this very moment is checked like a new one; the session ends for it soon.
+            if let Some(at) = kept.iter().position(|t| t.source.definition == source.definition) {
+                turns.push(kept.swap_remove(at));
+                continue;
+            }
+            let checked = self.reader.check_source(&source.definition).await;
+            let strategy = match checked.map_err(Error::of_source) {
+                // What stands against it is settled by its first turn: the catalogue does not tell whether rows can be read.
+                Ok(strategy) => strategy,
+                Err(e) if e.of_source => {
+                    self.not_read(source.name(), e).await?;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            turns.push(Turn::new(&self.shared.term.config, source, strategy));
+        }
+        self.shared.pacing.forget_reads_but_of(|name| turns.iter().any(|t| t.source.name() == name));
+        Ok(turns)
+    }
+
+    /// A source that has no turn, and why. A single run ends with it, after the others have had theirs.
+    async fn not_read(&mut self, name: &str, mut e: Error) -> Result<()> {
+        tracing::error!(source = name, error = %e, "source cannot be read");
+        let detail = json!({ "source": name, "problem": e.to_string() });
+        let key = format!("source_unreadable:{name}");
+        self.writer
+            .raise(&Finding { kind: "source_unreadable", key, severity: Severity::High, detail })
+            .await?;
+        self.unreadable += 1;
+        if self.shared.term.once {
+            e.of_source = true;
+            self.failed.get_or_insert(e);
+        }
+        Ok(())
+    }
+
+    async fn take_turn(&mut self, turn: &mut Turn) -> Result<()> {
+        let begun = Instant::now();
+        let outcome = self.look(turn).await;
+        if outcome.is_ok() && !self.shared.term.stopping() {
+            // Everything that was committed when it began is handed off.
+            self.shared.looks.note(turn.source.name(), begun);
+        }
+        let outcome = match outcome {
+            Err(e) if e.of_source && !turn.may_halve(&e) => {
+                turn.unreadable = true;
+                turn.due = Instant::now() + self.broken_pause();
+                return self.unreadable(turn, e).await;
+            }
+            outcome => outcome,
+        };
+        turn.unreadable &= outcome.is_err();
+        let put_off = outcome.as_ref().is_err_and(gave_way);
+        let found = self.judge(turn, outcome).await?;
+        self.readable(turn).await?;
+        self.say_batch(turn).await?;
+        let intent = self.shared.term.config.intent;
+        let fast = self.shared.stream.read(|stream| {
+            stream.mode.hurries(intent)
+                || stream.unsettled.is_some()
+                || stream.unstreamed.contains(turn.source.name())
+        });
+        turn.pause = if fast {
+            let slowest = self.shared.term.config.poll_interval;
+            let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);
+            next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest)
+                .max(window.min(slowest.max(window)))
+        } else {
+            self.shared.term.config.reconcile_interval
+        };
+        if matches!(turn.strategy, Strategy::Frontier { .. }) {
+            // A sequential scan each time: it may take a tenth of the lane at most.
+            turn.pause = turn.pause.max(begun.elapsed() * 10);
+        }
+        // A pass that was put off is not one that took long.
+        turn.due = Instant::now() + if put_off { GAVE_WAY_PAUSE } else { turn.pause };
+        Ok(())
+    }
+
+    /// One pass over the source. A single run has no later turn, so it goes on after it gave way to somebody.
+    async fn look(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        loop {
+            match self.look_once(turn).await {
+                Err(e) if gave_way(&e) && self.shared.term.once && !self.shared.term.stopping() => {
+                    self.shared.term.stopped_within(GAVE_WAY_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// A source that could not be read is compared with the catalogue first: it may be another table now.
+    async fn look_once(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        if turn.unreadable {
+            turn.strategy =
+                self.reader.check_source(&turn.source.definition).await.map_err(Error::of_source)?;
+        }
+        match turn.strategy {
+            Strategy::Ranges { .. } => {
+                let (shared, reader, writer) = (self.shared, &self.reader, &self.writer);
+                RangePass { shared, reader, writer }.run(turn).await
+            }
+            Strategy::Frontier { .. } => self.certify(turn).await,
+        }
+    }
+
+    fn broken_pause(&self) -> Duration {
+        BROKEN_PAUSE.min(self.shared.term.config.reconcile_interval)
+    }
+
+    /// An error that concerns this source only: said, and the others go on.
+    async fn unreadable(&mut self, turn: &mut Turn, e: Error) -> Result<()> {
+        let name = turn.source.name();
+        tracing::error!(source = name, error = %e, "source cannot be read");
+        turn.doubted = true;
+        let detail = json!({ "source": name, "problem": e.to_string() });
+        let key = format!("source_unreadable:{name}");
+        let finding = Finding { kind: "source_unreadable", key, severity: Severity::High, detail };
+        self.writer.sustain(&finding, UNREADABLE_EVERY).await?;
+        if self.shared.term.once {
+            self.failed.get_or_insert(e);
+        }
+        Ok(())
+    }
+
+    /// Both ways of looking at it work, as far as they were tried.
+    async fn readable(&self, turn: &mut Turn) -> Result<()> {
+        if turn.doubted && !turn.unreadable && turn.uncertified_until.is_none() {
+            self.writer
+                .resolve(&format!("source_unreadable:{}", turn.source.name()), "readable again")
+                .await?;
+            turn.doubted = false;
+        }
+        Ok(())
+    }
+
+    /// How much a pass found; an error if the session cannot go on.
+    async fn judge(&self, turn: &mut Turn, outcome: Result<Outcome>) -> Result<i64> {
+        match outcome {
+            Ok(outcome) => {
+                if matches!(turn.strategy, Strategy::Frontier { .. }) {
+                    // Its reads are not timed, only those that were ended; one that was not ends the row of them.
+                    self.shared.pacing.note_read(turn.source.name(), Duration::ZERO);
+                    turn.batch.took(Duration::ZERO, self.shared.term.config.read_timeout);
+                }
+                Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused)
+            }
+            // The read, or the commit of what was read, took longer than it may: ask for less.
+            Err(e) if e.was_cancelled() && turn.batch.exceeded() => {
+                let batch = turn.batch.rows();
+                if e.kind == Kind::SlowRead {
+                    self.shared.pacing.note_read(turn.source.name(), self.shared.term.config.read_timeout);
+                    tracing::warn!(
+                        source = turn.source.name(),
+                        batch,
+                        "read exceeded its time, batch halved"
+                    );
+                } else {
+                    tracing::warn!(
+                        source = turn.source.name(),
+                        batch,
+                        "a write was ended by the server, batch halved"
+                    );
+                }
+                Ok(1)
+            }
+            Err(e) if e.kind == Kind::RangesChanged => Ok(1),
+            // Whoever changes the table goes first.
+            Err(e) if gave_way(&e) => {
+                tracing::info!(source = turn.source.name(), reason = %e, "reading the source later");
+                Ok(0)
+            }
+            // The table changed under us: check it anew in a new session, and leave the other sources time.
+            Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
+                tokio::time::sleep(BROKEN_PAUSE.min(self.shared.term.config.poll_interval)).await;
+                Err(e)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Smaller batches than were asked for are a throttle, and no silent one: a finding as long as it lasts.
+    async fn say_batch(&self, turn: &mut Turn) -> Result<()> {
+        let Turn { batch, source, reduced, said, .. } = turn;
+        if self.shared.term.once || said.replace(batch.rows()) == Some(batch.rows()) {
+            return Ok(());
+        }
+        let detail = || {
+            json!({ "worker": self.shared.term.config.worker, "source": source.name(), "batch_rows": batch.rows(),
+                "of": batch.most(), "reason": "a batch took longer than it may" })
+        };
+        reduced.set(&self.writer, batch.is_reduced().then(|| (Severity::Warning, detail()))).await
+    }
+
+    /// The certifying passes that are due, as long as no source waits to be read: after a fault every certificate is due,
+    /// and so is every row.
+    async fn certify_some(&mut self, turns: &mut [Turn]) -> Result<()> {
+        for i in 0..turns.len() {
+            if self.shared.term.stopping() {
+                break;
+            }
+            let waiting = turns.iter().any(|t| t.due <= Instant::now());
+            let may = !waiting || turns[i].proof.is_overdue(&self.shared.term.config, self.begun);
+            if may && self.certificate_is_due(&turns[i]) {
+                let turn = &mut turns[i];
+                match self.certify(turn).await {
+                    Err(e) if e.of_source && !turn.may_halve(&e) => {
+                        turn.uncertified_until = Some(Instant::now() + self.broken_pause());
+                        self.unreadable(turn, e).await?;
+                    }
+                    outcome => {
+                        turn.uncertified_until = match &outcome {
+                            Ok(_) => None,
+                            Err(e) if gave_way(e) => Some(Instant::now() + GAVE_WAY_PAUSE),
+                            Err(_) => turn.uncertified_until,
+                        };
+                        self.judge(turn, outcome).await?;
+                        self.readable(turn).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The certifying pass of a source that is otherwise read by ranges. A single run leaves it to the daemon.
+    fn certificate_is_due(&self, turn: &Turn) -> bool {
+        !self.shared.term.once
+            && !self.shared.pacing.defers()
+            && turn.certificate_in(&self.shared.term.config).is_some_and(|wait| wait.is_zero())
+    }
+
+    async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
+        let batch = i32::try_from(turn.batch.rows()).unwrap_or(5_000);
+        let pass = CertifyingPass {
+            shared: self.shared,
+            reader: &mut self.reader,
+            writer: &self.writer,
+            source: &turn.source,
+            batch,
+            captured_by: match turn.strategy {
+                Strategy::Ranges { .. } => CapturedBy::Certify,
+                Strategy::Frontier { .. } => self.shared.captured_by(),
+            },
+        };
+        pass.run(&mut turn.proof).await
+    }
+}
+
+impl Session<'_> {
+    /// Ends the time of [`Unsettled`] rows: every source was read from a moment on when all of their transactions had ended,
+    /// so what they wrote was visible.
+    async fn settle(&self, turns: &[Turn]) -> Result<()> {
+        let Some(before) = self.shared.stream.read(|stream| stream.unsettled) else { return Ok(()) };
+        let closed_at = match before.closed_at {
+            Some(at) => at,
+            None if self.reader.snapshot().await?.xmin < before.below => return Ok(()),
+            None => Instant::now(),
+        };
+        // A source that cannot be read is not waited for: its rows are found whenever it can be.
+        let read =
+            |turn: &Turn| turn.unreadable || self.shared.looks.at(turn.source.name()) > Some(closed_at);
+        let left = Unsettled { closed_at: Some(closed_at), ..before };
+        let left = (!turns.iter().all(read)).then_some(left);
+        self.shared.stream.update(|stream| stream.settle(before, left));
+        Ok(())
+    }
+}
+
+/// Nothing is wrong with the source: somebody waited for it, and reading it was put off.
+fn gave_way(e: &Error) -> bool {
+    e.kind == Kind::SourceLocked && !e.of_source
+}

@@ -1,0 +1,75 @@
+//! One source's turns in the table lane: how it is read, when it is due, and what is known of it.
+
+use crate::capture::frontier::Proof;
+use crate::config::Config;
+use crate::core::batch::Batch;
+use crate::core::handoff::Source;
+use crate::daemon::flag::Flag;
+use crate::error::Error;
+use crate::store::catalogue::Strategy;
+use crate::store::cursor::ClockReading;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One source's turn-taking.
+pub struct Turn {
+    pub source: Arc<Source>,
+    pub strategy: Strategy,
+    pub batch: Batch,
+    /// Says that the batch is smaller than it should be, and until when.
+    pub reduced: Flag,
+    /// The batch that was last spoken of.
+    pub said: Option<u32>,
+    pub due: Instant,
+    pub pause: Duration,
+    /// How long the last batch took.
+    pub worked: Duration,
+    pub all_ranges_at: Instant,
+    pub cool_at: Instant,
+    /// When holes could last be filled by anybody, and by whom.
+    pub checkpoint: Option<(ClockReading, Vec<String>)>,
+    pub proof: Proof,
+    /// Its last turn ended with an error of its own.
+    pub unreadable: bool,
+    /// So did its last certifying pass, which is not tried again before.
+    pub uncertified_until: Option<Instant>,
+    /// A finding may stand that says so.
+    pub doubted: bool,
+}
+
+impl Turn {
+    /// How long until the next certificate of a source that is read by ranges.
+    pub fn certificate_in(&self, config: &Config) -> Option<Duration> {
+        if self.unreadable || !matches!(self.strategy, Strategy::Ranges { .. }) {
+            return None;
+        }
+        let again = self.uncertified_until.map(|at| at.saturating_duration_since(Instant::now()));
+        Some(self.proof.due_in(config).max(again.unwrap_or_default()))
+    }
+
+    pub fn new(config: &Config, source: Arc<Source>, strategy: Strategy) -> Self {
+        let now = Instant::now();
+        Self {
+            batch: Batch::within(source.definition.batch_size, config.batch_rows),
+            reduced: Flag::new("handoff_throttled", &format!("{}:{}", config.worker, source.name())),
+            said: None,
+            source,
+            strategy,
+            due: now,
+            pause: Duration::ZERO,
+            worked: Duration::ZERO,
+            all_ranges_at: now,
+            cool_at: now,
+            checkpoint: None,
+            proof: Proof::default(),
+            unreadable: false,
+            uncertified_until: None,
+            doubted: true,
+        }
+    }
+
+    /// A read that took too long is tried with a smaller batch first.
+    pub fn may_halve(&self, e: &Error) -> bool {
+        e.was_cancelled() && self.batch.may_shrink()
+    }
+}

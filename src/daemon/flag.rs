@@ -1,0 +1,41 @@
+//! A finding that is looked at again and again: raised while it holds, resolved when it does not.
+
+use crate::core::finding::Severity;
+use crate::error::Result;
+use crate::store::Store;
+use crate::store::findings::Finding;
+use serde_json::Value;
+use std::time::Duration;
+
+/// An occurrence is counted once in this time, or when it got worse.
+const EVERY: Duration = Duration::from_secs(60);
+
+pub struct Flag {
+    kind: &'static str,
+    key: String,
+    /// `None`: a predecessor may have left it open.
+    open: Option<bool>,
+}
+
+impl Flag {
+    pub fn new(kind: &'static str, of: &str) -> Self {
+        Self { kind, key: format!("{kind}:{of}"), open: None }
+    }
+
+    /// What holds now, if it does: its severity and what there is to say.
+    pub async fn set(&mut self, store: &Store, holds: Option<(Severity, Value)>) -> Result<()> {
+        match holds {
+            Some((severity, detail)) => {
+                let finding = Finding { kind: self.kind, key: self.key.clone(), severity, detail };
+                store.sustain(&finding, EVERY).await?;
+                self.open = Some(true);
+            }
+            None if self.open != Some(false) => {
+                store.resolve(&self.key, "it has passed").await?;
+                self.open = Some(false);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+}

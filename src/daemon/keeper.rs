@@ -1,0 +1,150 @@
+//! The keeper: renews the lease, reports how the worker is, beats, and makes the worker's rounds. None of it is on the path
+//! of a row.
+
+use crate::core::lease::{claim_patience, keeper_patience};
+use crate::daemon::complaints::Complaints;
+use crate::daemon::pause::Pause;
+use crate::daemon::sessions::open_claimant;
+use crate::daemon::standby::look_around;
+use crate::daemon::term::Term;
+use crate::error::{Error, Kind, Policy, Result};
+use crate::store::Store;
+use crate::store::lease::{Claim, EXPIRED, Lease};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// How often the rounds are made, at least.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What a worker has the keeper look after. It lives as long as the term, over all sessions of the keeper.
+pub trait Rounds: Send {
+    /// What the lease row says of the worker.
+    fn report(&self) -> Value;
+
+    /// Waits for something that the report should say at once. Must be cancel safe.
+    fn news(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Every tick. Whether something changed that the report should say at once.
+    fn look(&mut self, keeper: &mut Keeper<'_>) -> impl Future<Output = Result<bool>> + Send;
+
+    /// As often as a renewal.
+    fn chores(&mut self, keeper: &mut Keeper<'_>) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Runs until the lease is lost; the supervisor ends it otherwise. `session` is the one that claimed the lease.
+pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Store) -> Result<()> {
+    let ttl = term.config.lease_ttl;
+    let mut pause = Pause::up_to(ttl / 4);
+    // Kept over sessions: what was said and what is due does not depend on them.
+    let mut complaints = Complaints::default();
+    let mut beat_due = Instant::now() + term.config.heartbeat_interval;
+    let (mut open, mut unanswered) = (Some(session), 0);
+    loop {
+        let asked = Instant::now();
+        let claimed = match open.take() {
+            Some(store) => Ok(store),
+            None => reclaim(term, unanswered).await,
+        };
+        let silent = claimed.is_err() && asked.elapsed() >= claim_patience(ttl, unanswered);
+        unanswered = if silent { unanswered + 1 } else { 0 };
+        let ended = match claimed {
+            Ok(store) => {
+                let store = store.within(keeper_patience(ttl));
+                let keeper = Keeper { term, store: &store, complaints: &mut complaints, renewed: None };
+                keeper.tend(&mut rounds, &mut beat_due).await
+            }
+            Err(e) => Err(e),
+        };
+        // It worked for as long as a lease lasts: the next fault is a new one.
+        if asked.elapsed() > ttl {
+            pause.reset();
+        }
+        match ended {
+            Err(e) if e.policy() == Policy::StandBy => return Err(e),
+            Err(e) => tracing::warn!(error = %e, "the lease could not be renewed"),
+            Ok(()) => {}
+        }
+        tokio::time::sleep(pause.next()).await;
+    }
+}
+
+/// A new session in place of one that broke. It claims again what is still ours, if no other instance has taken it.
+async fn reclaim(term: &Term, unanswered: u32) -> Result<Store> {
+    let store = open_claimant(&term.config, unanswered).await?;
+    let Lease { worker, owner, term: number } = &term.lease;
+    match store.claim_lease(worker, owner, term.config.lease_ttl).await? {
+        Claim::Held { lease, .. } if lease.term == *number => Ok(store),
+        Claim::Held { .. } | Claim::Taken(_) => Err(Error::new(Kind::LeaseLost, EXPIRED)),
+    }
+}
+
+/// One session of the keeper.
+pub struct Keeper<'a> {
+    pub term: &'a Term,
+    pub store: &'a Store,
+    pub complaints: &'a mut Complaints,
+    renewed: Option<Instant>,
+}
+
+impl Keeper<'_> {
+    /// Rounds until the session or the lease is gone. The renewal comes first and is the only thing that ends them: whatever
+    /// else does not work is logged, tried again in the next round, and keeps nothing after it from being done.
+    async fn tend(mut self, rounds: &mut impl Rounds, beat_due: &mut Instant) -> Result<()> {
+        let config = &self.term.config;
+        loop {
+            let due = self.renewed.is_none_or(|at| at.elapsed() >= self.cadence());
+            if due {
+                self.renew(rounds.report()).await?;
+            }
+            let news = rounds.look(&mut self).await?;
+            if news {
+                self.renew(rounds.report()).await?;
+            }
+            if news || due {
+                rounds.chores(&mut self).await?;
+                look_around(self.store).await?;
+            }
+            if self.term.stays() && *beat_due <= Instant::now() {
+                *beat_due = Instant::now() + config.heartbeat_interval;
+                let beaten = self.store.heartbeat(&self.term.lease).await;
+                self.complaints.tolerate("emit the heartbeat", beaten)?;
+            }
+            tokio::select! {
+                () = rounds.news() => {}
+                () = tokio::time::sleep(TICK.min(config.lease_ttl / 4)) => {}
+            }
+        }
+    }
+
+    /// A worker ticks at this cadence whether there is work or not: a third of the lease, so that one lost tick is none.
+    fn cadence(&self) -> Duration {
+        self.term.config.lease_ttl / 3
+    }
+
+    /// Renews the lease with the worker's report, and what every worker's report says.
+    async fn renew(&mut self, mut report: Value) -> Result<()> {
+        report["pid"] = json!(std::process::id());
+        report["version"] = json!(env!("CARGO_PKG_VERSION"));
+        if self.term.stays() {
+            report["cadence_ms"] = json!(u64::try_from(self.cadence().as_millis()).unwrap_or(u64::MAX));
+        }
+        self.store.renew_lease(&self.term.lease, &report).await?;
+        self.renewed = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Waits for work that is not the keeper's own, and renews the lease as long as it takes.
+    pub async fn renewing<T>(
+        &mut self,
+        report: impl Fn() -> Value,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<Result<T>> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                () = tokio::time::sleep(self.cadence()) => self.renew(report()).await?,
+            }
+        }
+    }
+}

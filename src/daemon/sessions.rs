@@ -1,0 +1,33 @@
+//! The daemon's sessions, each bounded by the time of a lease: a server that does not answer for that long is taken for gone,
+//! as other instances take this one for gone.
+
+use crate::config::Config;
+use crate::core::lease::{claim_patience, statement_patience, writer_patience};
+use crate::error::Result;
+use crate::store::{Store, connect};
+use std::time::Duration;
+
+pub async fn open(config: &Config, name: &str) -> Result<Store> {
+    connect::open_within(&config.target, name, patience(config)).await
+}
+
+/// As [`open`], with the role that manages the slot.
+pub async fn open_replication(config: &Config) -> Result<Store> {
+    connect::open_within(&config.replication, "gov-handoff replication", patience(config)).await
+}
+
+/// As [`open`], for a session that applies batches. `cancelled`: how many such sessions ended because the server cancelled
+/// a batch for its time; each makes the next more patient.
+pub async fn open_writer(config: &Config, name: &str, cancelled: u32) -> Result<Store> {
+    connect::open_writer_within(&config.target, name, writer_patience(config.lease_ttl, cancelled)).await
+}
+
+/// A session that asks for the lease. `unanswered`: how many such sessions got no answer.
+pub async fn open_claimant(config: &Config, unanswered: u32) -> Result<Store> {
+    let wait = claim_patience(config.lease_ttl, unanswered);
+    connect::open_claimant(&config.target, "gov-handoff keeper", wait, patience(config)).await
+}
+
+pub fn patience(config: &Config) -> Duration {
+    statement_patience(config.lease_ttl)
+}

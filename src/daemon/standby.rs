@@ -1,0 +1,189 @@
+//! Waiting for the lease. Whoever waits watches: a writer that falls silent is noticed by those who would replace it.
+
+use crate::config::Config;
+use crate::core::finding::Severity;
+use crate::core::lease::{LeaseDecision, claim_patience, decide};
+use crate::core::mode::Intent;
+use crate::daemon::pause::Pause;
+use crate::daemon::sessions::{open, open_claimant};
+use crate::error::{Error, Kind, Policy, Result};
+use crate::store::findings::Finding;
+use crate::store::lease::{Claim, Lease};
+use crate::store::{Store, connect};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Two instances are a writer and its standby, which is as it should be; after this many times to live of waiting it is
+/// said all the same, because it may also be somebody's mistake.
+const CONFLICT_AFTER: u32 = 5;
+/// How long it may take one that is told to stop to take back what it said.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Waits for the lease, and returns it with the session that claimed it: it is ours for as long as that is open, or renewed.
+/// `None`: told to stop first.
+pub async fn seek(
+    config: &Config,
+    once: bool,
+    owner: &str,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<(Lease, Store)>> {
+    let begun = Instant::now();
+    let mut pause = Pause::up_to(config.lease_ttl / 3);
+    let (mut conflict, mut unanswered) = (false, 0);
+    loop {
+        let asked = Instant::now();
+        // The claim comes first on each new session: what we look at besides must not keep us from a lease that is free.
+        let attempt = async {
+            let store = open_claimant(config, unanswered).await?;
+            let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
+            match &claim {
+                Claim::Held { .. } if conflict => {
+                    store.resolve(&key(config), "the one that waited has the lease").await?;
+                }
+                Claim::Taken(view) if !once => {
+                    look_around(&store).await?;
+                    if begun.elapsed() >= config.lease_ttl * CONFLICT_AFTER {
+                        conflict = true;
+                        let detail = json!({
+                            "worker": config.worker, "holder": view.owner, "waiting": owner,
+                            "meaning": "another instance waits for the lease: a standby, or one too many",
+                        });
+                        store.sustain(&finding(config, Severity::Info, detail), config.lease_ttl).await?;
+                    }
+                }
+                _ => {}
+            }
+            Ok::<_, Error>((claim, store))
+        };
+        // A connection that is deaf answers nobody; whoever is told to stop does not wait for it.
+        let attempt = tokio::select! {
+            biased;
+            _ = shutdown.wait_for(|stop| *stop) => None,
+            attempt = attempt => Some(attempt),
+        };
+        let Some(attempt) = attempt else {
+            farewell(config, conflict).await;
+            return Ok(None);
+        };
+        let wait = match attempt {
+            Ok((Claim::Held { lease, former }, session)) => {
+                if let Some(former) = former {
+                    end_stream_of(config, &former).await;
+                }
+                return Ok(Some((lease, session)));
+            }
+            // A single run has nothing to stand by for once it is clear that the holder is alive.
+            Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
+                let holder = view.owner.unwrap_or_default();
+                return Err(Error::new(
+                    Kind::Refused,
+                    format!("another instance is running ({holder}); it handles what is there"),
+                ));
+            }
+            Ok((Claim::Taken(view), _)) => {
+                unanswered = 0;
+                pause.reset();
+                tracing::debug!(owner = view.owner, "another instance holds the lease");
+                match decide(&view, owner) {
+                    LeaseDecision::Wait(wait) => wait,
+                    LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
+                }
+            }
+            Err(e) if e.policy() == Policy::Retry => {
+                tracing::warn!(error = %e, "cannot ask for the lease");
+                // Refused at once is an answer; only silence calls for more patience.
+                if asked.elapsed() >= claim_patience(config.lease_ttl, unanswered) {
+                    unanswered += 1;
+                }
+                pause.next()
+            }
+            Err(e) => return Err(e),
+        };
+        tokio::select! {
+            _ = shutdown.wait_for(|stop| *stop) => {
+                farewell(config, conflict).await;
+                return Ok(None);
+            }
+            () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
+        }
+    }
+}
+
+/// A former holder's walsender has another role where replication has; only that role may end it.
+async fn end_stream_of(config: &Config, former: &str) {
+    if config.intent == Intent::Poll || config.replication.user() == config.target.user() {
+        return;
+    }
+    let ended = async {
+        let store = connect::open_within(&config.replication, "gov-handoff replication", FAREWELL).await?;
+        store.end_sessions_of(former).await;
+        Ok::<_, Error>(())
+    };
+    match tokio::time::timeout(FAREWELL, ended).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::debug!(error = %e, "could not look for the former holder's stream"),
+        Err(_) => tracing::debug!("could not look for the former holder's stream in time"),
+    }
+}
+
+/// Ends the finding that we were, if there is somebody to tell.
+async fn farewell(config: &Config, conflict: bool) {
+    if !conflict {
+        return;
+    }
+    let resolved = async {
+        let store = open(config, "gov-handoff standby").await?;
+        store.resolve(&key(config), "the one that waited was stopped").await
+    };
+    let _ = tokio::time::timeout(FAREWELL, resolved).await;
+}
+
+/// The watchdog of whoever is there. It must not stop anybody from doing anything else, unless it finds the connection gone.
+pub async fn look_around(store: &Store) -> Result<()> {
+    match store.watch().await {
+        Ok(watched) => {
+            for silent in watched.iter().filter(|w| w.verdict != "ok") {
+                tracing::warn!(
+                    worker = silent.worker,
+                    seconds = silent.silent_seconds.round(),
+                    verdict = silent.verdict,
+                    "a worker is silent"
+                );
+            }
+        }
+        Err(e) if e.kind == Kind::Connection => return Err(e),
+        Err(e) => tracing::warn!(error = %e, "could not look who is silent"),
+    }
+    Ok(())
+}
+
+/// We lost the lease while we were alive. If somebody else has it, we slept past it or somebody else wants to be us; if it only
+/// expired, because we or the server were away for longer than it lasts, nobody is in our way. Said before we ask for the lease
+/// again, because whoever asks is no longer one that lost it; so it may not take longer than asking does. It is a finding of its
+/// own beside that of a standby, which would keep it open for as long as it waits.
+pub async fn lost(config: &Config, lease: &Lease) {
+    let detail = json!({
+        "worker": config.worker, "lost_by": lease.owner, "term": lease.term,
+        "meaning": "an instance that was alive lost its lease to another",
+    });
+    let raised = async {
+        let store = open_claimant(config, 0).await?;
+        if store.lease_owner(&lease.worker).await?.is_none_or(|owner| owner == lease.owner) {
+            return Ok(());
+        }
+        let finding = finding(config, Severity::Warning, detail);
+        store.raise(&Finding { key: format!("{}:lost", finding.key), ..finding }).await
+    };
+    if let Err(e) = raised.await {
+        tracing::debug!(error = %e, "the finding could not be raised");
+    }
+}
+
+fn finding(config: &Config, severity: Severity, detail: serde_json::Value) -> Finding {
+    Finding { kind: "cursor_lease_conflict", key: key(config), severity, detail }
+}
+
+fn key(config: &Config) -> String {
+    format!("cursor_lease_conflict:{}", config.worker)
+}

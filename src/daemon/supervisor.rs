@@ -1,0 +1,159 @@
+//! Takes the lease, runs a worker under it, drains and resigns; stands by when the lease is lost.
+
+use crate::config::Config;
+use crate::daemon::keeper::{self, Rounds};
+use crate::daemon::sessions::open;
+use crate::daemon::standby;
+use crate::daemon::term::Term;
+use crate::error::{Error, Kind, Result};
+use crate::instance;
+use crate::store::Store;
+use crate::store::lease::Lease;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long lanes may take to finish what they have begun once asked to stop; a supervisor waits ten seconds.
+/// What is left of them is for resigning, and for a machine that is slow to end a process.
+const DRAIN: Duration = Duration::from_secs(6);
+
+/// A worker: what its lanes share under one lease, the lanes, and what the keeper looks after for it.
+pub trait Worker {
+    type Shared: Send + Sync + 'static;
+    type Rounds: Rounds + 'static;
+
+    /// Made anew under each lease: nothing of a former term is believed.
+    fn share(term: Arc<Term>) -> Self::Shared;
+
+    /// Runs until told to stop, or with `once` until everything that is there is handled.
+    fn lanes(shared: Arc<Self::Shared>) -> impl Future<Output = Result<()>> + Send + 'static;
+
+    fn rounds(shared: Arc<Self::Shared>) -> Self::Rounds;
+}
+
+/// Runs a worker whenever this instance has the lease, until `shutdown` turns true; with `once` one time.
+pub async fn supervise<W: Worker>(
+    config: &Config,
+    once: bool,
+    mut shutdown: watch::Receiver<bool>,
+) -> Result<()> {
+    while !*shutdown.borrow() {
+        let Some((lease, session)) = standby::seek(config, once, instance::owner(), &mut shutdown).await?
+        else {
+            break;
+        };
+        tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
+        match lead::<W>(config, once, lease.clone(), session, &mut shutdown).await {
+            Ok(()) if once => return Ok(()),
+            Ok(()) => {}
+            Err(e) if e.kind == Kind::LeaseLost => {
+                tracing::warn!(error = %e, "lease lost, standing by");
+                tokio::select! {
+                    _ = shutdown.wait_for(|stop| *stop) => {}
+                    () = standby::lost(config, &lease) => {}
+                }
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's word, then the
+/// lease, then the lanes.
+async fn lead<W: Worker>(
+    config: &Config,
+    once: bool,
+    lease: Lease,
+    session: Store,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<()> {
+    let (stop, told) = watch::channel(false);
+    let term = Arc::new(Term::new(config.clone(), lease.clone(), once, told));
+    let shared = Arc::new(W::share(Arc::clone(&term)));
+    let rounds = W::rounds(Arc::clone(&shared));
+    let mut keeper = tokio::spawn(async move { keeper::keep(&term, rounds, session).await });
+    let mut lanes = tokio::spawn(W::lanes(shared));
+    let ended = tokio::select! {
+        biased;
+        _ = shutdown.wait_for(|stop| *stop) => None,
+        kept = &mut keeper => Some(flatten(kept)),
+        done = &mut lanes => Some(flatten(done)),
+    };
+    let _ = stop.send(true);
+    let lost = matches!(&ended, Some(Err(e)) if e.kind == Kind::LeaseLost);
+    // What is committed is committed; what is not is read again by the next writer. So draining may be cut short, and
+    // without the lease nothing could be committed any more.
+    let drained = tokio::time::timeout(DRAIN, async {
+        if !lost && !lanes.is_finished() {
+            let _ = (&mut lanes).await;
+        }
+    });
+    if drained.await.is_err() {
+        tracing::warn!("draining took too long; the rest is left to the next writer");
+    }
+    // Both have ended before the lease is given back: nothing of ours is under way when another instance takes it.
+    see_out(&mut lanes).await;
+    see_out(&mut keeper).await;
+    let outcome = ended.unwrap_or(Ok(()));
+    if !lost {
+        resign(config, &lease).await;
+    }
+    outcome
+}
+
+/// Gives the lease back, so that a standby need not wait for it to expire.
+async fn resign(config: &Config, lease: &Lease) {
+    let resigned = async { open(config, "gov-handoff").await?.resign_lease(lease).await };
+    match tokio::time::timeout(Duration::from_secs(2), resigned).await {
+        Ok(Ok(_)) => tracing::info!("lease resigned"),
+        Ok(Err(e)) => tracing::warn!(error = %e, "could not resign the lease; it will expire"),
+        Err(_) => tracing::warn!("could not resign the lease in time; it will expire"),
+    }
+}
+
+fn flatten(joined: std::result::Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    joined.unwrap_or_else(|e| Err(Error::new(Kind::Internal, format!("a task of the daemon failed: {e}"))))
+}
+
+/// Ends a task and waits until it has: aborting only asks it to, at its next await.
+async fn see_out<T>(task: &mut tokio::task::JoinHandle<T>) {
+    if !task.is_finished() {
+        task.abort();
+        let _ = task.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Takes a while to drop, as what a task holds may.
+    struct Slow(Arc<Mutex<bool>>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(50));
+            *self.0.lock().expect("no panic") = true;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_is_seen_out_holds_nothing_any_more() {
+        let dropped = Arc::new(Mutex::new(false));
+        let (held, (begun, begins)) = (Slow(Arc::clone(&dropped)), tokio::sync::oneshot::channel());
+        let mut task = tokio::spawn(async move {
+            let _held = held;
+            let _ = begun.send(());
+            std::future::pending::<()>().await;
+        });
+        begins.await.expect("it runs");
+        see_out(&mut task).await;
+        assert!(*dropped.lock().expect("no panic"));
+        // One that has ended by itself, and was waited for, is left alone.
+        let mut ended = tokio::spawn(async {});
+        (&mut ended).await.expect("it ends");
+        see_out(&mut ended).await;
+    }
+}

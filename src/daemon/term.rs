@@ -1,0 +1,40 @@
+//! One holding of the lease, as all tasks under it share it.
+
+use crate::config::Config;
+use crate::core::certificate::REHEARSAL;
+use crate::store::lease::Lease;
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub struct Term {
+    pub config: Config,
+    pub lease: Lease,
+    /// End when everything that is there is handled.
+    pub once: bool,
+    /// True: finish and end.
+    stop: watch::Receiver<bool>,
+}
+
+impl Term {
+    pub fn new(config: Config, lease: Lease, once: bool, stop: watch::Receiver<bool>) -> Self {
+        Self { config, lease, once, stop }
+    }
+
+    pub fn stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    pub async fn told_to_stop(&self) {
+        let _ = self.stop.clone().wait_for(|s| *s).await;
+    }
+
+    /// Sleeps until the pause is over or the term is told to stop; whether it was.
+    pub async fn stopped_within(&self, pause: Duration) -> bool {
+        tokio::time::timeout(pause, self.told_to_stop()).await.is_ok()
+    }
+
+    /// Whether other instances should miss this one: a single run, or a rehearsal, is not silent when it has ended.
+    pub fn stays(&self) -> bool {
+        !self.once && self.config.worker != REHEARSAL
+    }
+}

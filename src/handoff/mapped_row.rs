@@ -1,0 +1,83 @@
+//! A row with the handoffs that it maps to. Every path makes them here, so all paths map alike.
+
+use crate::core::dead_letter::code;
+use crate::core::handoff::{Handoff, Mapped, Source};
+use crate::core::row::Row;
+use crate::core::watermark::Watermark;
+use std::collections::HashSet;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A row and what it comes to. Mapping is most of a client's work for a row, and is done while an earlier batch commits.
+pub struct MappedRow {
+    pub source: Arc<Source>,
+    pub(super) key: String,
+    pub watermark: Option<Watermark>,
+    pub(super) mapped: Mapped,
+    /// Some of its signals are recorded. A row is handed off whole, so what is missing came to be due afterwards: by another rule, or
+    /// because the row was changed.
+    pub partly: bool,
+    /// Its key was another row's, which was handed off: it has identities of its own.
+    pub replaced: bool,
+}
+
+impl MappedRow {
+    pub fn of(source: Arc<Source>, row: &Row) -> Self {
+        Self {
+            key: source.key(row).to_owned(),
+            watermark: source.watermark(row),
+            mapped: source.map(row),
+            partly: false,
+            replaced: false,
+            source,
+        }
+    }
+
+    /// The signals that it should have, each with the number that retention remembers it by. A row that cannot be handed off has
+    /// none: only its letter accounts for it, under an identity that no signal has.
+    pub fn expected(&self) -> Vec<(Uuid, Option<i64>)> {
+        match &self.mapped {
+            Mapped::Handoffs(handoffs) => handoffs.iter().map(|h| (h.id, h.number)).collect(),
+            Mapped::Excluded => vec![],
+            Mapped::Refused(refusal) => vec![(refusal.subject, None)],
+        }
+    }
+
+    /// Whether its signals count for a digest.
+    pub fn is_handed_off(&self) -> bool {
+        matches!(self.mapped, Mapped::Handoffs(_))
+    }
+
+    pub(super) fn is_unreadable(&self) -> bool {
+        matches!(&self.mapped, Mapped::Refused(refusal) if refusal.code == code::UNREADABLE)
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(super) fn handoffs(&self) -> &[Handoff] {
+        if let Mapped::Handoffs(handoffs) = &self.mapped { handoffs } else { &[] }
+    }
+
+    /// Gives those of its signals that are recorded for another row an identity of their own.
+    pub(super) fn replace(&mut self, taken: &HashSet<Uuid>) {
+        let Mapped::Handoffs(handoffs) = &mut self.mapped else { return };
+        for handoff in handoffs.iter_mut().filter(|h| taken.contains(&h.id)) {
+            handoff.replace(&self.source.identity);
+            self.replaced = true;
+        }
+    }
+
+    /// Leaves out every signal but these. What is delivered again is absorbed where it is recorded, but not where retention
+    /// took it.
+    #[must_use]
+    pub fn only(mut self, missing: &HashSet<Uuid>) -> Self {
+        if let Mapped::Handoffs(handoffs) = &mut self.mapped {
+            let all = handoffs.len();
+            handoffs.retain(|handoff| missing.contains(&handoff.id));
+            self.partly |= handoffs.len() < all;
+        }
+        self
+    }
+}

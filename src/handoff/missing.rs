@@ -1,0 +1,141 @@
+//! Compares rows with what is recorded: which of their signals are missing, and which rows took the key of another.
+
+use crate::core::certificate::Digest;
+use crate::core::finding::Severity;
+use crate::core::handoff::{Handoff, Mapped, Source};
+use crate::error::Result;
+use crate::handoff::deliver::{Delivery, Outcome};
+use crate::handoff::mapped_row::MappedRow;
+use crate::store::apply::Advance;
+use crate::store::findings::Finding;
+use crate::store::proof::Expected;
+use serde_json::json;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What a look behind the stream found.
+pub struct Missing {
+    pub rows: Vec<MappedRow>,
+    /// Rows of which nothing is missing.
+    pub recorded: usize,
+    /// Signals, or letters of rows that cannot be handed off, that are nowhere.
+    pub signals: usize,
+    /// Of every signal that the rows should have.
+    pub digest: Digest,
+}
+
+impl Delivery<'_> {
+    /// Notices rows of one source whose key was another row's (`truncate … restart identity`, deleted and inserted again): what
+    /// is recorded under the key is about something else. They are handed off under identities of their own. Asked by whatever
+    /// proves completeness; the fast paths take such a row for recorded until then.
+    pub async fn notice_replaced(&self, rows: &mut [MappedRow]) -> Result<()> {
+        let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
+        self.notice_recorded(&source, rows).await?;
+        let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
+        let taken: HashSet<Uuid> = self.store.replaced(&source, &handoffs).await?.into_iter().collect();
+        if !taken.is_empty() {
+            rows.iter_mut().for_each(|row| row.replace(&taken));
+        }
+        Ok(())
+    }
+
+    /// A row that was handed off, and whose contents cannot be read since somebody changed them, needs no letter.
+    async fn notice_recorded(&self, source: &Source, rows: &mut [MappedRow]) -> Result<()> {
+        let unreadable: Vec<_> = rows.iter_mut().filter(|row| row.is_unreadable()).collect();
+        if unreadable.is_empty() {
+            return Ok(());
+        }
+        let of = |row: &MappedRow| -> Vec<_> {
+            source.signals(&row.key).into_iter().map(|id| Expected::new(source, &row.key, id)).collect()
+        };
+        let expected: Vec<_> = unreadable.iter().flat_map(|row| of(row)).collect();
+        let nowhere: HashSet<Uuid> =
+            self.store.unaccounted(source.name(), &expected).await?.into_iter().collect();
+        for row in unreadable {
+            if source.signals(&row.key).iter().any(|id| !nowhere.contains(id)) {
+                row.mapped = Mapped::Handoffs(vec![]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the operator of rows that took the key of others and are handed off now.
+    pub async fn say_replaced(&self, source: &Source, rows: usize) -> Result<()> {
+        if rows == 0 {
+            return Ok(());
+        }
+        tracing::warn!(
+            source = source.name(),
+            rows,
+            "rows took the keys of others; handed off by themselves"
+        );
+        let detail = json!({
+            "source": source.name(), "rows": rows,
+            "meaning": "keys that were handed off belong to other rows now; the new rows are handed off under identities of their own",
+        });
+        let key = format!("row_replaced:{}", source.name());
+        self.store.raise(&Finding { kind: "row_replaced", key, severity: Severity::High, detail }).await
+    }
+
+    /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
+    /// recorded, and must not hold locks that the stream waits for; so they ask first and write only what is missing.
+    pub async fn missing(&self, rows: Vec<MappedRow>) -> Result<Missing> {
+        let mut digest = Digest::default();
+        let mut ids = Vec::with_capacity(rows.len());
+        let mut of_row = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let own = row.expected();
+            if row.is_handed_off() {
+                own.iter().for_each(|(id, _)| digest.add(*id));
+            }
+            ids.extend(own.iter().map(|(id, _)| *id));
+            of_row.push(own);
+        }
+        let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        if !unrecorded.is_empty() {
+            unrecorded = self.unaccounted(&rows, &of_row, &unrecorded).await?;
+        }
+        let seen = rows.len();
+        let lacking = |own: &[(Uuid, Option<i64>)]| own.iter().any(|(id, _)| unrecorded.contains(id));
+        let rows: Vec<_> = rows
+            .into_iter()
+            .zip(&of_row)
+            .filter(|(_, of)| lacking(of))
+            .map(|(row, _)| row.only(&unrecorded))
+            .collect();
+        Ok(Missing { recorded: seen - rows.len(), rows, signals: unrecorded.len(), digest })
+    }
+
+    /// Those of `unrecorded` that are not staged, that retention did not take and no dead letter stands for: a full
+    /// comparison would otherwise emit what was retired. Asked only about what seems missing, so that it costs nothing where nothing is.
+    async fn unaccounted(
+        &self,
+        rows: &[MappedRow],
+        of_row: &[Vec<(Uuid, Option<i64>)>],
+        unrecorded: &HashSet<Uuid>,
+    ) -> Result<HashSet<Uuid>> {
+        let mut by_source: BTreeMap<&str, Vec<Expected>> = BTreeMap::new();
+        for (row, ids) in rows.iter().zip(of_row) {
+            for (id, number) in ids.iter().filter(|(id, _)| unrecorded.contains(id)) {
+                let at = row.watermark.as_ref().and_then(|w| w.at);
+                let expected = Expected::numbered(&row.source, &row.key, *id, *number).of(at);
+                by_source.entry(row.source.name()).or_default().push(expected);
+            }
+        }
+        let mut nowhere = HashSet::new();
+        for (source, expected) in by_source {
+            nowhere.extend(self.store.unaccounted(source, &expected).await?);
+        }
+        Ok(nowhere)
+    }
+
+    /// [`missing`](Self::missing), then [`deliver`](Self::deliver).
+    pub async fn deliver_missing(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
+        let seen = rows.len();
+        let missing = self.missing(rows).await?;
+        let mut outcome = self.deliver(missing.rows, advance).await?;
+        outcome.seen = seen;
+        Ok(outcome)
+    }
+}

@@ -1,3 +1,0 @@
-//! Where rows come from.
-
-pub mod stream;
