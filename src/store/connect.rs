@@ -4,8 +4,8 @@
 use crate::config::Target;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
-use crate::store::give_way::Watched;
 use crate::store::role::{Admin, Onlooker};
+use crate::store::session::Watched;
 use crate::store::{Session, Store, settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};

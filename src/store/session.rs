@@ -1,7 +1,7 @@
 //! One session with the database: its connection, the statements it has prepared, how long it waits for an answer.
 
+use crate::config::Target;
 use crate::error::{Error, Kind, Result};
-use crate::store::give_way::{Lookout, Watched};
 use crate::store::role::{Administers, Includes};
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -9,7 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{CancelToken, Client, Row, Statement};
+
+/// A session that reads, as another one sees it.
+pub(super) struct Watched {
+    pub target: Target,
+    pub pid: i32,
+    pub cancel: CancelToken,
+}
 
 /// A session with the database and the statements it has prepared. `R` says what it is for, and so what it can be asked; see
 /// [`role`](crate::store::role).
@@ -22,7 +29,7 @@ pub struct Session<R> {
     /// It reads no view, from its first statement to its last.
     pub(super) tables_only: bool,
     /// What another session needs to know to look after this one.
-    watched: Arc<Watched>,
+    pub(super) watched: Arc<Watched>,
     /// Its end tells the connection's task that nobody waits for an answer any more.
     _wanted: oneshot::Sender<()>,
     /// A function, because a session holds no value of its role.
@@ -44,11 +51,6 @@ impl<R> Session<R> {
     {
         let Self { client, prepared, patience, major, tables_only, watched, _wanted, role: _ } = self;
         Session { client, prepared, patience, major, tables_only, watched, _wanted, role: PhantomData }
-    }
-
-    /// For a read that begins now.
-    pub(super) fn lookout(&self) -> Lookout {
-        Lookout::after(&self.watched)
     }
 
     /// The server's major version.
