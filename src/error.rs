@@ -118,13 +118,24 @@ impl Error {
         self.kind.policy()
     }
 
+    /// The SQLSTATE, to be compared with the driver's constants.
+    #[must_use]
+    pub fn state(&self) -> Option<SqlState> {
+        self.code.as_deref().map(SqlState::from_code)
+    }
+
+    /// The server says that its storage is damaged.
+    fn of_damage(&self) -> bool {
+        matches!(self.state(), Some(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED))
+    }
+
     /// Of a statement that reads a source: the server ended it for its time or for a lock, or somebody did by hand. The same state from
     /// another statement says nothing about the source.
     #[must_use]
     pub fn of_a_read(mut self) -> Self {
-        match self.code.as_deref() {
-            Some("57014") => self.kind = Kind::SlowRead,
-            Some("55P03") => self.kind = Kind::SourceLocked,
+        match self.state() {
+            Some(SqlState::QUERY_CANCELED) => self.kind = Kind::SlowRead,
+            Some(SqlState::LOCK_NOT_AVAILABLE) => self.kind = Kind::SourceLocked,
             _ => {}
         }
         self
@@ -153,8 +164,7 @@ impl Error {
     /// them. A value that cannot be sent (class 22), or damaged storage.
     #[must_use]
     pub fn of_contents(&self) -> bool {
-        let damaged = |code: &str| code.starts_with("22") || matches!(code, "XX001" | "XX002");
-        self.code.as_deref().is_some_and(damaged)
+        self.code.as_deref().is_some_and(|code| code.starts_with("22")) || self.of_damage()
     }
 
     /// Whether it is about the row, and not about the server or us: refused by the database, or by a gate on purpose.
@@ -165,10 +175,10 @@ impl Error {
 
     /// Whether it may be about the row, or about the gate that the row went through: a trigger may raise whatever it likes,
     /// and what it calls may be missing for some rows only. Whoever asks has to find out whether the gate works at all.
-    /// Not what the server says of damaged storage (XX001, XX002): no row is to blame for that.
+    /// Not what the server says of damaged storage: no row is to blame for that.
     #[must_use]
     pub fn may_be_poison(&self) -> bool {
-        let told = self.code.as_deref().is_some_and(|code| !matches!(code, "XX001" | "XX002"));
+        let told = self.code.is_some() && !self.of_damage();
         told && matches!(self.kind, Kind::Catalogue | Kind::Internal)
     }
 
@@ -245,20 +255,36 @@ fn refused(code: &str, constraint: Option<&str>) -> String {
     }
 }
 
+/// Another instance holds the lease, or the term is over.
+pub const LEASE_LOST: &str = "GH001";
+/// Another writer changed the open id ranges.
+pub const RANGES_CHANGED: &str = "GH002";
+/// What was asked for is refused on purpose.
+pub const REFUSED: &str = "GH003";
+/// The definition that mapped a row is no longer in force.
+pub const REDEFINED: &str = "GH004";
+
+/// The states of our own gates. A test compares them with what the migrations raise.
+pub const GATE_STATES: [(&str, Kind); 4] = [
+    (LEASE_LOST, Kind::LeaseLost),
+    (RANGES_CHANGED, Kind::RangesChanged),
+    (REFUSED, Kind::Refused),
+    (REDEFINED, Kind::Redefined),
+];
+
 /// The table from SQLSTATE to kind. What it does not name is about the data: bad values and broken constraints, and whatever
 /// triggers, foreign routines and views of others raise about a row, codes of their own making included.
 #[must_use]
 pub fn classify(state: &SqlState) -> Kind {
     let code = state.code();
-    match code {
-        "GH001" => Kind::LeaseLost,
-        "GH002" => Kind::RangesChanged,
-        "GH003" => Kind::Refused,
-        "GH004" => Kind::Redefined,
-        "42501" => Kind::Privilege,
-        "3D000" => Kind::Authentication,
+    if let Some((_, kind)) = GATE_STATES.iter().find(|(ours, _)| *ours == code) {
+        return *kind;
+    }
+    match *state {
+        SqlState::INSUFFICIENT_PRIVILEGE => Kind::Privilege,
+        SqlState::UNDEFINED_DATABASE => Kind::Authentication,
         // Another server, which a trigger of the live tables writes to, cannot be reached.
-        "HV00N" => Kind::Transient,
+        SqlState::FDW_UNABLE_TO_ESTABLISH_CONNECTION => Kind::Transient,
         _ => match &code[..2.min(code.len())] {
             "08" => Kind::Connection,
             "28" => Kind::Authentication,
@@ -378,7 +404,10 @@ mod tests {
             ("27000", Policy::SetAside),
             ("0A000", Policy::SetAside),
             ("26000", Policy::Retry),
-            ("GH001", Policy::StandBy),
+            (LEASE_LOST, Policy::StandBy),
+            (RANGES_CHANGED, Policy::Retry),
+            (REFUSED, Policy::Stop),
+            (REDEFINED, Policy::Retry),
             ("28P01", Policy::Stop),
             ("42501", Policy::Stop),
             ("42P01", Policy::Stop),
@@ -396,7 +425,7 @@ mod tests {
         for code in ["42P01", "42883", "42000", "XX000"] {
             assert!(told(code).may_be_poison() && !told(code).is_poison(), "{code}");
         }
-        for code in ["42501", "XX001", "XX002", "57014", "40001", "GH001", "GH002", "08006"] {
+        for code in ["42501", "XX001", "XX002", "57014", "40001", LEASE_LOST, RANGES_CHANGED, "08006"] {
             assert!(!told(code).may_be_poison() && !told(code).is_poison(), "{code}");
         }
         assert!(!Error::new(Kind::Internal, "ours").may_be_poison());
@@ -412,7 +441,7 @@ mod tests {
         for code in ["42501", "55P03", "42703", "22P05", "57014", "XX001", "58P01"] {
             assert!(read(code), "{code}");
         }
-        for code in ["08006", "57P01", "25P02", "26000", "53200", "GH001", "GH004"] {
+        for code in ["08006", "57P01", "25P02", "26000", "53200", LEASE_LOST, REDEFINED] {
             assert!(!read(code), "{code}");
         }
         assert!(!Error::new(Kind::Connection, "no answer").of_source().of_source);

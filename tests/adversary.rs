@@ -145,9 +145,18 @@ async fn every_name_in_our_sql_is_qualified() {
     assert!(names.len() > 80, "{names:?}");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut wrong = Vec::new();
-    for folder in ["migrations", "src/store/sql", "src/cli/demo/sql", "src/cli/selftest/sql"] {
-        for entry in std::fs::read_dir(root.join(folder)).expect("a folder") {
+    let mut files = 0;
+    let mut folders: Vec<_> = ["migrations", "src/store/sql", "src/cli/demo/sql", "src/cli/selftest/sql"]
+        .map(|f| root.join(f))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            files += 1;
             let text = std::fs::read_to_string(&path).expect("sql");
             for line in text.lines().filter(|line| !line.trim_start().starts_with("--")) {
                 wrong.extend(
@@ -157,6 +166,7 @@ async fn every_name_in_our_sql_is_qualified() {
             }
         }
     }
+    assert!(files > 150, "only {files} files of SQL were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -3,7 +3,7 @@
 
 use gov_handoff::core::frontier::Window;
 use gov_handoff::embedded::ClusterOptions;
-use gov_handoff::store::rows::written_in;
+use gov_handoff::store::frontier::written_in;
 
 use crate::support::process::{Registry, until};
 use crate::support::sources::{register, rule, source};
@@ -188,7 +188,7 @@ async fn no_commit_of_the_keyset_lane_carries_more_rows_than_the_configuration_a
     assert_eq!(registry.number(most).await, 20);
 }
 
-/// What selects young rows (`store::rows::written_in`) against plain arithmetic, on ids that the server itself compares: few and
+/// What selects young rows (`store::frontier::written_in`) against plain arithmetic, on ids that the server itself compares: few and
 /// many transactions, and a window that runs over the end of what a row can carry.
 #[tokio::test]
 async fn a_window_of_transactions_selects_exactly_them_however_wide_it_is_and_wherever_it_lies() {

@@ -8,7 +8,8 @@ use gov_handoff::core::handoff::{Mapped, Source};
 use gov_handoff::core::pgoutput::decode;
 use gov_handoff::core::row::Row;
 use gov_handoff::core::transaction::{Delivered, Encoding, Relations};
-use gov_handoff::store::{Store, connect, quote, reading};
+use gov_handoff::store::read::statement;
+use gov_handoff::store::{Store, connect, quote};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -150,7 +151,7 @@ fn definition(exclude: Vec<ColumnTest>) -> SourceDefinition {
 }
 
 async fn asked(store: &Store, source: &Source, spared: bool) -> Vec<Row> {
-    let sql = reading::frontier(source, &quote::text_columns(source), "(0,0)", "true", spared);
+    let sql = statement::frontier(source, &quote::text_columns(source), "(0,0)", "true", spared);
     let rows = store.client().query(&sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     let text = |row: &tokio_postgres::Row| (0..row.len()).map(|i| row.get::<_, Option<String>>(i)).collect();
     rows.iter().map(|row| Row::new(text(row))).collect()

@@ -4,13 +4,14 @@ use crate::cli::output;
 use crate::config::Config;
 use crate::core::doctor::{Check, Verdict};
 use crate::error::Result;
-use crate::store::connect;
+use crate::store::role::Reader;
+use crate::store::{Session, connect};
 use serde_json::json;
 use std::process::ExitCode;
 
 pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
-    let store = connect::open(&config.target, "gov-handoff doctor").await?;
-    let replication = connect::open(&config.replication, "gov-handoff doctor").await;
+    let store = connect::open(&config.target, "gov-handoff doctor").await?.into_role::<Reader>();
+    let replication = connect::open(&config.replication, "gov-handoff doctor").await.map(Session::into_role);
     let checks = store.examine(config, replication).await?;
     let worst = checks.iter().map(|c| c.verdict).max().unwrap_or(Verdict::Ok);
     if json {

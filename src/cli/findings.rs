@@ -6,6 +6,7 @@ use crate::core::finding::KINDS;
 use crate::error::Result;
 use crate::store::connect;
 use crate::store::findings::Issue;
+use crate::store::role::Writer;
 use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -34,12 +35,13 @@ pub struct FindingsCommand {
 }
 
 pub async fn run(config: &Config, command: FindingsCommand) -> Result<ExitCode> {
-    let store = connect::open_observer(&config.target, "gov-handoff findings").await?;
     if let Some(key) = &command.resolve {
+        let store = connect::open(&config.target, "gov-handoff findings").await?.into_role::<Writer>();
         let was_open = store.resolve(key, "resolved by hand").await?;
         output::line(format_args!("{key} {}", if was_open { "resolved" } else { "is not open" }));
         return Ok(ExitCode::from(u8::from(!was_open)));
     }
+    let store = connect::open_observer(&config.target, "gov-handoff findings").await?;
     if let Some(kind) = command.kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
         // A later version, or somebody's own gate, may have found what this one does not know.
         let known = [store.finding_kinds().await?, KINDS.map(str::to_owned).to_vec()].concat();

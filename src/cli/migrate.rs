@@ -4,7 +4,7 @@ use crate::cli::{output, sources};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::store::migrate::StepReport;
-use crate::store::{Store, connect};
+use crate::store::{Session, connect};
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
@@ -73,7 +73,7 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
 }
 
 /// Nobody would read our slot any more, and the server would keep its log for it for ever.
-async fn refuse_slot(store: &Store, slot: &str) -> Result<()> {
+async fn refuse_slot<R>(store: &Session<R>, slot: &str) -> Result<()> {
     if store.has_slot(slot).await? {
         return Err(Error::new(
             Kind::Refused,

@@ -9,7 +9,8 @@ use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::store::catalogue::Strategy;
 use crate::store::findings::Finding;
-use crate::store::{Store, connect};
+use crate::store::role::{Reads, Writes};
+use crate::store::{Session, Store, connect};
 use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,7 +84,7 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
 }
 
 /// Loads the built-in definitions where none are registered.
-pub async fn load_defaults(config: &Config, store: &Store) -> Result<Vec<String>> {
+pub async fn load_defaults(config: &Config, store: &Session<impl Reads + Writes>) -> Result<Vec<String>> {
     if !store.sources(&config.worker).await?.is_empty() {
         return Ok(vec![]);
     }

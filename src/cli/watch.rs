@@ -4,6 +4,7 @@ use crate::cli::output;
 use crate::config::{Config, parse_span};
 use crate::error::{Error, Policy, Result};
 use crate::store::connect;
+use crate::store::role::Writer;
 use crate::store::watch::Watched;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,7 +16,11 @@ pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Res
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut silent = false;
     loop {
-        let looked = async { connect::open(&config.target, "gov-handoff watch").await?.watch().await };
+        // The watchdog raises and resolves findings, so it is no onlooker.
+        let looked = async {
+            let session = connect::open(&config.target, "gov-handoff watch").await?.into_role::<Writer>();
+            session.watch().await
+        };
         match looked.await {
             Ok(watched) => {
                 silent = watched.iter().any(|w| w.verdict != "ok");

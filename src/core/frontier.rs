@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the statement compares (`store::rows::written_in`).
+    /// As the statement compares (`store::frontier::written_in`).
     fn selects(window: Window, xmin: u32) -> bool {
         let (from, before) = (xmin >= window.first, xmin < window.end);
         if window.wraps() { from || before } else { from && before }

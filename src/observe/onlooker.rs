@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::observe::{families, health};
-use crate::store::{Store, connect};
+use crate::store::{Session, connect, role};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,7 +29,7 @@ pub type Answer = std::result::Result<String, String>;
 type Ask = (Question, oneshot::Sender<Answer>);
 
 /// A session that looks on.
-pub async fn open(config: &Config) -> Result<Store> {
+pub async fn open(config: &Config) -> Result<Session<role::Onlooker>> {
     connect::open_observer_within(&config.target, "gov-handoff metrics", STATEMENT).await
 }
 
@@ -67,7 +67,7 @@ async fn answer_all(mut desk: Desk, mut asked: mpsc::Receiver<Ask>) {
 
 struct Desk {
     config: Config,
-    session: Option<Store>,
+    session: Option<Session<role::Onlooker>>,
     metrics: Option<(Instant, Answer)>,
     health: Option<(Instant, Answer)>,
 }
@@ -117,7 +117,7 @@ impl Desk {
     }
 }
 
-async fn ask(session: &Store, config: &Config, question: Question) -> Result<Answer> {
+async fn ask(session: &Session<role::Onlooker>, config: &Config, question: Question) -> Result<Answer> {
     Ok(match question {
         Question::Metrics => Ok(families::exposition(&session.metrics(&config.worker, &config.slot).await?)),
         Question::Health => {

@@ -5,22 +5,20 @@
 
 use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
-use crate::core::gap::{Range, Replacement};
-use crate::core::group::dims_json;
+use crate::core::gap::Replacement;
 use crate::core::handoff::Handoff;
 use crate::core::lsn::Lsn;
-use crate::core::rule::RuleFace;
 use crate::core::watermark::{Key, Watermark};
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
-use crate::store::value::{Instant, to_pg};
+use crate::store::role::Writes;
+use crate::store::value::to_pg;
+use columns::{Cursors, Groups, Parameter, Ranges, Rules, Signals};
 use lone::Lone;
-use serde_json::Value;
-use std::sync::Arc;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+mod columns;
 mod lone;
 
 /// How one source's cursor moves with a batch.
@@ -50,7 +48,15 @@ pub struct Applied {
     pub captured: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
+    /// Those of `ids` that are neither in the outbox nor captured.
+    pub async fn unrecorded(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+        let rows = self.rows(include_str!("sql/apply/unrecorded.sql"), &[&ids]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn apply(
         &self,
         lease: &Lease,
@@ -64,218 +70,33 @@ impl Store {
             return self.apply_one(lease, captured_by, &lone).await;
         }
         let rules = Rules::of(batch);
-        let s = Signals::of(batch, &rules);
-        let g = Groups::of(batch);
-        let c = Cursors::of(cursors);
-        let x = Ranges::of(advance);
-        let (l_slot, l_lsn) = match advance {
+        let signals = Signals::of(batch, &rules);
+        let (groups, cursors, ranges) = (Groups::of(batch), Cursors::of(cursors), Ranges::of(advance));
+        let (slot, lsn) = match advance {
             Advance::Stream { slot, lsn } => (Some(slot), Some(to_pg(lsn))),
             Advance::Nothing | Advance::Ranges { .. } => (None, None),
         };
-        let r = &rules;
-        let params: [&(dyn ToSql + Sync); 43] = [
-            &lease.worker,
-            &lease.owner,
-            &lease.term,
-            &captured_by.name(),
-            &r.source,
-            &r.table,
-            &r.kind,
-            &r.stream,
-            &r.severity,
-            &r.bumps,
-            &s.id,
-            &s.subject,
-            &s.rule,
-            &s.standing,
-            &batch.stands_for_object,
-            &s.object_type,
-            &s.object_ref,
-            &s.address,
-            &s.group,
-            &s.key,
-            &s.occurred,
-            &s.system,
-            &s.actor,
-            &s.scope,
-            &g.key,
-            &g.dims,
-            &g.latest,
-            &g.reason,
-            &g.changes,
-            &c.source,
-            &c.at,
-            &c.id,
-            &c.seen,
-            &c.signals,
-            &x.source,
-            &x.closed_lo,
-            &x.closed_hi,
-            &x.open_lo,
-            &x.open_hi,
-            &l_slot,
-            &l_lsn,
-            &versions,
-            &s.number,
-        ];
-        let row = self.one(include_str!("sql/apply.sql"), &params).await?;
+        let lease: [Parameter<'_>; 4] = [&lease.worker, &lease.owner, &lease.term, &captured_by.name()];
+        let ends: [Parameter<'_>; 3] = [&slot, &lsn, &versions];
+        // In the order of the numbers in the statement, which names each.
+        let params = [
+            &lease[..],
+            &rules.parameters(),
+            &signals.parameters(),
+            &groups.parameters(),
+            &cursors.parameters(),
+            &ranges.parameters(),
+            &ends,
+        ]
+        .concat();
+        let row = self.one(include_str!("sql/apply/batch.sql"), &params).await?;
         Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
     }
 
     /// Goes through everything that the gates write, without a row: fails where they cannot work whatever the rows.
     pub async fn probe_gates(&self) -> Result<()> {
-        self.one(include_str!("sql/probe.sql"), &[]).await?;
+        self.one(include_str!("sql/apply/probe.sql"), &[]).await?;
         Ok(())
-    }
-
-    /// Those of `ids` that are neither in the outbox nor captured.
-    pub async fn unrecorded(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.rows(include_str!("sql/unrecorded.sql"), &[&ids]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-}
-
-/// The rules met in a batch, once each; signals refer to them by place.
-#[derive(Default)]
-struct Rules<'a> {
-    faces: Vec<&'a Arc<RuleFace>>,
-    source: Vec<&'a str>,
-    table: Vec<&'a str>,
-    kind: Vec<&'a str>,
-    stream: Vec<&'a str>,
-    severity: Vec<Option<&'a str>>,
-    bumps: Vec<bool>,
-}
-
-impl<'a> Rules<'a> {
-    fn of(batch: &'a Batch<&'a Handoff>) -> Self {
-        let mut out = Self::default();
-        for signal in &batch.signals {
-            let face = &signal.rule;
-            if out.faces.iter().any(|f| Arc::ptr_eq(f, face)) {
-                continue;
-            }
-            out.faces.push(face);
-            out.source.push(&face.source);
-            out.table.push(&face.table);
-            out.kind.push(&face.kind);
-            out.stream.push(&face.stream);
-            out.severity.push(face.severity.as_deref());
-            out.bumps.push(face.bumps_ruleset);
-        }
-        out
-    }
-
-    /// PostgreSQL counts from one.
-    fn place(&self, face: &Arc<RuleFace>) -> i32 {
-        let at = self.faces.iter().position(|f| Arc::ptr_eq(f, face)).unwrap_or_default();
-        i32::try_from(at + 1).unwrap_or(i32::MAX)
-    }
-}
-
-#[derive(Default)]
-struct Signals<'a> {
-    id: Vec<Uuid>,
-    subject: Vec<Uuid>,
-    rule: Vec<i32>,
-    standing: Vec<i16>,
-    object_type: Vec<&'a str>,
-    object_ref: Vec<&'a str>,
-    address: Vec<&'a str>,
-    group: Vec<&'a str>,
-    key: Vec<&'a str>,
-    number: Vec<Option<i64>>,
-    occurred: Vec<Option<Instant>>,
-    system: Vec<&'a str>,
-    actor: Vec<&'a str>,
-    scope: Vec<Option<Value>>,
-}
-
-impl<'a> Signals<'a> {
-    fn of(batch: &'a Batch<&'a Handoff>, rules: &Rules<'_>) -> Self {
-        let mut out = Self::default();
-        for s in &batch.signals {
-            out.id.push(s.id);
-            out.subject.push(s.subject);
-            out.rule.push(rules.place(&s.rule));
-            out.standing.push(s.standing as i16);
-            out.object_type.push(&s.object_type);
-            out.object_ref.push(&s.object_ref);
-            out.address.push(&s.canonical_address);
-            out.group.push(s.group.as_str());
-            out.key.push(&s.source_key);
-            out.number.push(s.number);
-            out.occurred.push(s.occurred_at.map(Instant));
-            out.system.push(&s.source_system);
-            out.actor.push(&s.actor_ref);
-            out.scope.push(s.scope.as_deref().map(dims_json));
-        }
-        out
-    }
-}
-
-#[derive(Default)]
-struct Groups<'a> {
-    key: Vec<&'a str>,
-    dims: Vec<Value>,
-    latest: Vec<Option<Instant>>,
-    reason: Vec<&'a str>,
-    changes: Vec<i32>,
-}
-
-impl<'a> Groups<'a> {
-    fn of(batch: &'a Batch<&'a Handoff>) -> Self {
-        let mut out = Self::default();
-        for (key, mark) in &batch.groups {
-            out.key.push(key);
-            out.dims.push(dims_json(&mark.dims));
-            out.latest.push(mark.latest.map(Instant));
-            out.reason.push(&mark.reason);
-            out.changes.push(mark.changes);
-        }
-        out
-    }
-}
-
-#[derive(Default)]
-struct Cursors<'a> {
-    source: Vec<&'a str>,
-    at: Vec<Option<Instant>>,
-    id: Vec<Option<String>>,
-    seen: Vec<i64>,
-    signals: Vec<i64>,
-}
-
-impl<'a> Cursors<'a> {
-    fn of(steps: &'a [CursorStep]) -> Self {
-        let mut out = Self::default();
-        for step in steps {
-            out.source.push(&step.source);
-            out.at.push(step.watermark.as_ref().and_then(|w| w.at).map(Instant));
-            out.id.push(step.watermark.as_ref().map(|w| key_text(&w.key)));
-            out.seen.push(step.seen);
-            out.signals.push(step.signals);
-        }
-        out
-    }
-}
-
-#[derive(Default)]
-struct Ranges<'a> {
-    source: Option<&'a str>,
-    closed_lo: Vec<i64>,
-    closed_hi: Vec<i64>,
-    open_lo: Vec<i64>,
-    open_hi: Vec<i64>,
-}
-
-impl<'a> Ranges<'a> {
-    fn of(advance: Advance<'a>) -> Self {
-        let Advance::Ranges { source, replacement } = advance else { return Self::default() };
-        let split = |ranges: &[Range]| ranges.iter().map(|r| (r.lo, r.hi)).unzip();
-        let (closed_lo, closed_hi) = split(&replacement.closed);
-        let (open_lo, open_hi) = split(&replacement.open);
-        Self { source: Some(source), closed_lo, closed_hi, open_lo, open_hi }
     }
 }
 

@@ -4,7 +4,8 @@ use crate::core::certificate::Certificate;
 use crate::core::handoff::Source;
 use crate::error::{Context, Result};
 use crate::store::lease::Lease;
-use crate::store::{Store, quote};
+use crate::store::role::Writes;
+use crate::store::{Session, quote};
 use futures_util::TryStreamExt;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -71,7 +72,7 @@ fn depth(full: bool) -> &'static str {
     if full { "full" } else { "recent" }
 }
 
-impl Store {
+impl<R> Session<R> {
     /// The next signals behind `after` that name the source, and the last one of the stretch whether it does or not. None
     /// when there are no more.
     pub async fn recorded(
@@ -82,8 +83,8 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Recorded>> {
         let sql = match place {
-            Place::Outbox => include_str!("sql/outbox_stretch.sql"),
-            Place::Pending => include_str!("sql/pending_stretch.sql"),
+            Place::Outbox => include_str!("sql/audit/outbox_stretch.sql"),
+            Place::Pending => include_str!("sql/audit/pending_stretch.sql"),
         };
         let sql = quote::fill(sql, &[("beyond", if after.is_some() { ">" } else { ">=" })]);
         let (from, table) = (after.unwrap_or_default(), source.definition.table());
@@ -107,10 +108,40 @@ impl Store {
 
     /// Those of these integer keys that no pass of `worker` has read.
     pub async fn never_read(&self, worker: &str, source: &str, numbers: &[i64]) -> Result<Vec<i64>> {
-        let rows = self.rows(include_str!("sql/never_read.sql"), &[&worker, &source, &numbers]).await?;
+        let rows = self.rows(include_str!("sql/audit/never_read.sql"), &[&worker, &source, &numbers]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    pub async fn audit_progress(
+        &self,
+        worker: &str,
+        source: &str,
+    ) -> Result<Option<(Option<String>, Value)>> {
+        let row = self.optional(include_str!("sql/audit/progress.sql"), &[&worker, &source]).await?;
+        row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
+    }
+
+    /// Tells `each` of the keys that the last audit found, as they arrive: there may be as many as there are rows.
+    pub async fn audit_names(
+        &self,
+        source: &str,
+        full: bool,
+        verdict: Verdict,
+        limit: i64,
+        mut each: impl FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        let statement = self.statement(include_str!("sql/audit/names.sql")).await?;
+        let params: [&(dyn ToSql + Sync); 4] = [&source, &depth(full), &verdict.name(), &limit];
+        let names = self.answer(self.client.query_raw(&statement, params)).await?;
+        let mut names = std::pin::pin!(names);
+        while let Some(row) = self.answer(names.try_next()).await? {
+            each(row.try_get(0)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn keep_audit(&self, lease: &Lease, source: &str, checkpoint: &Checkpoint<'_>) -> Result<()> {
         let Checkpoint { full, after, progress, anew, names } = checkpoint;
         let verdicts: Vec<_> = names.iter().map(|(verdict, _)| verdict.name()).collect();
@@ -127,7 +158,7 @@ impl Store {
             &verdicts,
             &keys,
         ];
-        self.one(include_str!("sql/audit_checkpoint.sql"), &params)
+        self.one(include_str!("sql/audit/checkpoint.sql"), &params)
             .await
             .context("keeping the audit's progress")?;
         Ok(())
@@ -154,35 +185,7 @@ impl Store {
             &intake,
             &certificate,
         ];
-        self.one(include_str!("sql/audit_finish.sql"), &params).await.context("ending the audit")?;
-        Ok(())
-    }
-
-    pub async fn audit_progress(
-        &self,
-        worker: &str,
-        source: &str,
-    ) -> Result<Option<(Option<String>, Value)>> {
-        let row = self.optional(include_str!("sql/audit_progress.sql"), &[&worker, &source]).await?;
-        row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
-    }
-
-    /// Tells `each` of the keys that the last audit found, as they arrive: there may be as many as there are rows.
-    pub async fn audit_names(
-        &self,
-        source: &str,
-        full: bool,
-        verdict: Verdict,
-        limit: i64,
-        mut each: impl FnMut(&str) -> Result<()>,
-    ) -> Result<()> {
-        let statement = self.statement(include_str!("sql/audit_names.sql")).await?;
-        let params: [&(dyn ToSql + Sync); 4] = [&source, &depth(full), &verdict.name(), &limit];
-        let names = self.answer(self.client.query_raw(&statement, params)).await?;
-        let mut names = std::pin::pin!(names);
-        while let Some(row) = self.answer(names.try_next()).await? {
-            each(row.try_get(0)?)?;
-        }
+        self.one(include_str!("sql/audit/finish.sql"), &params).await.context("ending the audit")?;
         Ok(())
     }
 }

@@ -1,21 +1,17 @@
 //! Opening a session: TLS as asked, text rendered the same everywhere, clear words when it fails. What a session asked for is
 //! read back once (`settings`), and who waits for it is looked for by another session (`give_way`).
 
-use crate::config::{Target, Tls};
+use crate::config::Target;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
-use crate::store::give_way::Watched;
-use crate::store::{Store, settings};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use std::sync::Arc;
+use crate::store::role::{Admin, Onlooker};
+use crate::store::session::Watched;
+use crate::store::{Session, Store, settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Connection, NoTls, SimpleQueryMessage};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
 /// off turns "you may not see these rows" from silence into an error. A batch is durable when its commit returns, whatever is
@@ -60,14 +56,14 @@ const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=o
 const LOOKING_ON: &str =
     "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000";
 
-/// Connects and returns a store. `name` shows up in `pg_stat_activity`.
+/// Connects. `name` shows up in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, &format!("{SESSION} {BOUNDED}"), OPENING).await
 }
 
 /// As [`open`], for a session that may wait for locks as long as they are held: making a slot waits for every transaction
 /// that runs, a migration for whoever uses its tables.
-pub async fn open_patient(target: &Target, name: &str) -> Result<Store> {
+pub async fn open_patient(target: &Target, name: &str) -> Result<Session<Admin>> {
     open_with(target, name, SESSION, OPENING).await
 }
 
@@ -80,6 +76,12 @@ pub async fn open_reader(target: &Target, name: &str) -> Result<Store> {
 /// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
 /// somebody holds that lock those would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+    let session = format!("{SESSION} {IDLE} {}", bound(patience));
+    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+}
+
+/// As [`open_within`], for a session that drops or releases a slot.
+pub async fn open_admin_within(target: &Target, name: &str, patience: Duration) -> Result<Session<Admin>> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
@@ -103,17 +105,22 @@ fn bound(patience: Duration) -> String {
 }
 
 /// As [`open_observer`], bounded as [`open_within`] is, and unable to write whatever its role may.
-pub async fn open_observer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+pub async fn open_observer_within(
+    target: &Target,
+    name: &str,
+    patience: Duration,
+) -> Result<Session<Onlooker>> {
     let session = format!("{SESSION} {LOOKING_ON} -c default_transaction_read_only=on {}", bound(patience));
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
 /// As [`open`], for a session that only looks on.
-pub async fn open_observer(target: &Target, name: &str) -> Result<Store> {
+pub async fn open_observer(target: &Target, name: &str) -> Result<Session<Onlooker>> {
     open_with(target, name, &format!("{SESSION} {LOOKING_ON}"), OPENING).await
 }
 
-async fn open_with(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Store> {
+/// The caller's return type says which role the session has.
+async fn open_with<R>(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Session<R>> {
     // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
     match tokio::time::timeout(opening, client(target, name, session)).await {
         Ok(opened) => opened,
@@ -124,36 +131,35 @@ async fn open_with(target: &Target, name: &str, session: &str, opening: Duration
     }
 }
 
-async fn client(target: &Target, name: &str, session: &str) -> Result<Store> {
+async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session<R>> {
     let mut config = target.pg().clone();
     let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
     config.options(&options).application_name(instance::application(name));
     let failed = |e: tokio_postgres::Error| explain(e, target);
-    let (client, wanted, any_bytes, major) = if is_plain(target) {
+    let (client, wanted, any_bytes, major) = if tls::is_plain(target) {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
         let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
         (client, attend(connection), any_bytes, major)
     } else {
-        let tls = MakeRustlsConnect::new(tls_config(target)?);
-        let (client, connection) = config.connect(tls).await.map_err(failed)?;
+        let (client, connection) = config.connect(tls::connector(target)?).await.map_err(failed)?;
         let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
         (client, attend(connection), any_bytes, major)
     };
     if any_bytes {
-        client.batch_execute(include_str!("sql/any_bytes.sql")).await.map_err(failed)?;
+        client.batch_execute(include_str!("sql/session/any_bytes.sql")).await.map_err(failed)?;
     }
     // A server that does not know the setting would refuse a session that asks for it.
     if bounds_transactions(major) {
-        client.batch_execute(include_str!("sql/transaction_timeout.sql")).await.map_err(failed)?;
+        client.batch_execute(include_str!("sql/session/transaction_timeout.sql")).await.map_err(failed)?;
     }
     // Some platforms cannot notice that the peer is gone while a statement runs, and refuse to be asked to.
-    match client.batch_execute(include_str!("sql/client_check.sql")).await {
+    match client.batch_execute(include_str!("sql/session/client_check.sql")).await {
         Err(e) if e.as_db_error().is_none() => return Err(failed(e)),
         _ => {}
     }
     let pid = read_back(&client, target, session).await?;
     let watched = Watched { target: target.clone(), pid, cancel: client.cancel_token() };
-    Ok(Store::new(client, wanted, major, watched))
+    Ok(Session::new(client, wanted, major, watched))
 }
 
 /// Whether the session got what it asked for; its process at the server.
@@ -169,16 +175,12 @@ async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i3
     pid.ok_or_else(|| Error::new(Kind::Internal, format!("{target} did not tell the session's process")))
 }
 
-fn is_plain(target: &Target) -> bool {
-    target.tls == Tls::Disable || target.host().starts_with('/')
-}
-
 /// Asks the server to end the statement that a session of ours runs, if it runs one.
 pub(super) async fn cancel(target: &Target, token: &CancelToken) -> Result<()> {
-    if is_plain(target) {
+    if tls::is_plain(target) {
         return Ok(token.cancel_query(NoTls).await?);
     }
-    Ok(token.cancel_query(MakeRustlsConnect::new(tls_config(target)?)).await?)
+    Ok(token.cancel_query(tls::connector(target)?).await?)
 }
 
 /// What a session asks for at a server of this major version.
@@ -238,10 +240,12 @@ where
 /// Says where we tried to go and what the operator can do about it.
 fn explain(e: tokio_postgres::Error, target: &Target) -> Error {
     let error = Error::from(e);
-    let advice = match error.code.as_deref() {
-        Some("28P01" | "28000") => "; check user and password in DATABASE_URL, and pg_hba.conf",
-        Some("3D000") => "; create it or correct DATABASE_URL",
-        Some("53300") => "; raise max_connections or end idle sessions",
+    let advice = match error.state() {
+        Some(SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+            "; check user and password in DATABASE_URL, and pg_hba.conf"
+        }
+        Some(SqlState::UNDEFINED_DATABASE) => "; create it or correct DATABASE_URL",
+        Some(SqlState::TOO_MANY_CONNECTIONS) => "; raise max_connections or end idle sessions",
         Some(_) => "",
         None => "; is the server running there, and is DATABASE_URL right?",
     };
@@ -249,72 +253,4 @@ fn explain(e: tokio_postgres::Error, target: &Target) -> Error {
     let mut out = Error::new(kind, format!("cannot connect to {target}: {error}{advice}"));
     out.code = error.code;
     out
-}
-
-fn tls_config(target: &Target) -> Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| Error::config(format!("tls: {e}")))?;
-    if target.tls == Tls::VerifyFull {
-        return Ok(builder.with_root_certificates(roots(target)?).with_no_client_auth());
-    }
-    let unchecked = Arc::new(Unchecked(provider));
-    Ok(builder.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth())
-}
-
-fn roots(target: &Target) -> Result<RootCertStore> {
-    let Some(path) = &target.root_cert else {
-        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-    };
-    let wrong = |e: &dyn std::fmt::Display| Error::config(format!("sslrootcert {}: {e}", path.display()));
-    let mut store = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))? {
-        store.add(certificate.map_err(|e| wrong(&e))?).map_err(|e| wrong(&e))?;
-    }
-    if store.is_empty() {
-        return Err(wrong(&"the file holds no certificate"));
-    }
-    Ok(store)
-}
-
-/// `sslmode=prefer`, and `require` without a root certificate, encrypt without asking who is there, as libpq does.
-#[derive(Debug)]
-struct Unchecked(Arc<rustls::crypto::CryptoProvider>);
-
-impl ServerCertVerifier for Unchecked {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,10 +1,12 @@
 //! Dead letters: set aside, shown, decided about.
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -57,7 +59,28 @@ pub struct Letter {
     pub reason: Option<String>,
 }
 
-impl Store {
+impl<R> Session<R> {
+    pub async fn dead_letters(&self, selection: &Selection) -> Result<Vec<Letter>> {
+        let Selection { source, code, since, ids, resolved_too } = selection;
+        let params: [&(dyn ToSql + Sync); 5] = [source, code, since, ids, resolved_too];
+        let rows =
+            self.rows(include_str!("sql/dead_letter/list.sql"), &params).await.map_err(|e| {
+                match (e.kind, e.state(), since) {
+                    (Kind::Data, _, Some(since)) => Error::config(format!(
+                        "`{since}` is no time; write for example 2026-11-16 or 2026-11-16T12:00:00Z"
+                    )),
+                    (_, Some(SqlState::UNDEFINED_TABLE), _) => Error::new(
+                        e.kind,
+                        "the governance tables are not here; run `gov-handoff migrate` first",
+                    ),
+                    _ => e.context("reading the dead letters"),
+                }
+            })?;
+        rows.iter().map(Letter::from_row).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// Sets a row aside, and takes it out of the staging, in one commit. True if no letter stood for it before.
     pub async fn put_dead_letter(&self, lease: &Lease, letter: &NewLetter<'_>) -> Result<bool> {
         let attempts = i32::try_from(letter.attempts).unwrap_or(i32::MAX);
@@ -76,24 +99,7 @@ impl Store {
             &letter.signals,
             &letter.version,
         ];
-        Ok(self.one(include_str!("sql/dead_letter_put.sql"), &params).await?.try_get(0)?)
-    }
-
-    pub async fn dead_letters(&self, selection: &Selection) -> Result<Vec<Letter>> {
-        let Selection { source, code, since, ids, resolved_too } = selection;
-        let params: [&(dyn ToSql + Sync); 5] = [source, code, since, ids, resolved_too];
-        let rows = self.rows(include_str!("sql/dead_letters.sql"), &params).await.map_err(|e| {
-            match (e.kind, e.code.as_deref(), since) {
-                (Kind::Data, _, Some(since)) => Error::config(format!(
-                    "`{since}` is no time; write for example 2026-11-16 or 2026-11-16T12:00:00Z"
-                )),
-                (_, Some("42P01"), _) => {
-                    Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
-                }
-                _ => e.context("reading the dead letters"),
-            }
-        })?;
-        rows.iter().map(Letter::from_row).collect()
+        Ok(self.one(include_str!("sql/dead_letter/put.sql"), &params).await?.try_get(0)?)
     }
 
     /// Discards or supersedes open letters; says which ones were open.
@@ -105,7 +111,7 @@ impl Store {
         actor: Option<&str>,
     ) -> Result<Vec<Uuid>> {
         let params: [&(dyn ToSql + Sync); 4] = [&ids, &resolution, &reason, &actor];
-        Ok(self.one(include_str!("sql/dead_letter_resolve.sql"), &params).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/dead_letter/resolve.sql"), &params).await?.try_get(0)?)
     }
 
     /// Closes a letter whose signals are recorded; the gate makes sure that they are. False if it was closed already.
@@ -119,7 +125,7 @@ impl Store {
     ) -> Result<bool> {
         let params: [&(dyn ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &id, &signals, &reason, &actor];
-        let row = self.one(include_str!("sql/dead_letter_replayed.sql"), &params).await;
+        let row = self.one(include_str!("sql/dead_letter/replayed.sql"), &params).await;
         Ok(row.context("closing a dead letter")?.try_get(0)?)
     }
 
@@ -127,7 +133,7 @@ impl Store {
     pub async fn dead_letter_failed(&self, lease: &Lease, id: Uuid, code: &str, detail: &str) -> Result<()> {
         let params: [&(dyn ToSql + Sync); 6] =
             [&lease.worker, &lease.owner, &lease.term, &id, &code, &detail];
-        self.one(include_str!("sql/dead_letter_failed.sql"), &params).await?;
+        self.one(include_str!("sql/dead_letter/failed.sql"), &params).await?;
         Ok(())
     }
 }

@@ -8,8 +8,10 @@ mod server;
 use crate::config::Config;
 use crate::core::doctor::Check;
 use crate::error::{Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
+use crate::store::role::Reads;
 use std::time::Duration;
+use tokio_postgres::error::SqlState;
 
 /// A look that takes longer than this is not worth its answer.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
@@ -17,7 +19,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// What a look comes to: one check or several.
 type Looked = Result<Vec<Check>>;
 
-impl Store {
+impl<R: Reads> Session<R> {
     /// All checks, in the order a person would ask. `replication` is the session of the role that streams.
     pub async fn examine(&self, config: &Config, replication: Result<Self>) -> Result<Vec<Check>> {
         self.bound_reads(LONGEST_LOOK).await?;
@@ -59,16 +61,16 @@ fn told(name: &'static str, looked: Looked) -> Looked {
 }
 
 fn why(e: &Error) -> String {
-    match e.code.as_deref() {
-        Some("42501") => format!("no privilege ({e})"),
-        Some("42P01") => "the governance tables are not here".to_owned(),
-        Some("57014") => format!("it took longer than {} s", LONGEST_LOOK.as_secs()),
+    match e.state() {
+        Some(SqlState::INSUFFICIENT_PRIVILEGE) => format!("no privilege ({e})"),
+        Some(SqlState::UNDEFINED_TABLE) => "the governance tables are not here".to_owned(),
+        Some(SqlState::QUERY_CANCELED) => format!("it took longer than {} s", LONGEST_LOOK.as_secs()),
         _ => e.to_string(),
     }
 }
 
 /// Whether the role that would stream may, on a server that can.
-async fn look_at_replication(config: &Config, session: Result<Store>) -> Looked {
+async fn look_at_replication<R>(config: &Config, session: Result<Session<R>>) -> Looked {
     use crate::core::mode::Intent;
     const NAME: &str = "replication";
     if config.intent == Intent::Poll {

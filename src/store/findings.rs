@@ -2,11 +2,13 @@
 
 use crate::core::finding::Severity;
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
+use tokio_postgres::error::SqlState;
 
 /// Something the operator should see. It never holds a value of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,34 +41,17 @@ impl Issue {
     }
 }
 
-impl Store {
-    pub async fn raise(&self, finding: &Finding) -> Result<()> {
-        let Finding { kind, key, severity, detail } = finding;
-        self.one(include_str!("sql/finding_raise.sql"), &[kind, key, &severity.name(), detail, &false])
-            .await?;
-        Ok(())
-    }
-
-    /// As [`raise`](Self::raise), for what is looked at again and again: counted only once in `every`, or when it got worse.
-    pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
-        let Finding { kind, key, severity, detail } = finding;
-        let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
-        self.one(include_str!("sql/finding_sustain.sql"), &[kind, key, &severity.name(), detail, &every])
-            .await?;
-        Ok(())
-    }
-
+impl<R> Session<R> {
     /// The open ones first, the gravest first among them; the resolved ones only if asked for.
     pub async fn findings(&self, kind: Option<&str>, resolved: bool, limit: i64) -> Result<Vec<Issue>> {
-        let rows =
-            self.rows(include_str!("sql/findings.sql"), &[&kind, &resolved, &limit]).await.map_err(|e| {
-                match e.code.as_deref() {
-                    Some("42P01") => Error::new(
-                        e.kind,
-                        "the governance tables are not here; run `gov-handoff migrate` first",
-                    ),
-                    _ => e.context("reading the findings"),
+        let rows = self
+            .rows(include_str!("sql/findings/list.sql"), &[&kind, &resolved, &limit])
+            .await
+            .map_err(|e| match e.state() {
+                Some(SqlState::UNDEFINED_TABLE) => {
+                    Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
                 }
+                _ => e.context("reading the findings"),
             })?;
         rows.iter()
             .map(|row| {
@@ -87,20 +72,38 @@ impl Store {
 
     /// The kinds that were ever found here.
     pub async fn finding_kinds(&self) -> Result<Vec<String>> {
-        let rows = self.rows(include_str!("sql/finding_kinds.sql"), &[]).await?;
+        let rows = self.rows(include_str!("sql/findings/kinds.sql"), &[]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
+    pub async fn raise(&self, finding: &Finding) -> Result<()> {
+        let Finding { kind, key, severity, detail } = finding;
+        self.one(include_str!("sql/findings/raise.sql"), &[kind, key, &severity.name(), detail, &false])
+            .await?;
+        Ok(())
+    }
+
+    /// As [`raise`](Self::raise), for what is looked at again and again: counted only once in `every`, or when it got worse.
+    pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
+        let Finding { kind, key, severity, detail } = finding;
+        let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
+        self.one(include_str!("sql/findings/sustain.sql"), &[kind, key, &severity.name(), detail, &every])
+            .await?;
+        Ok(())
     }
 
     /// True if it was open.
     pub async fn resolve(&self, key: &str, resolution: &str) -> Result<bool> {
-        Ok(self.one(include_str!("sql/finding_resolve.sql"), &[&key, &resolution]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/findings/resolve.sql"), &[&key, &resolution]).await?.try_get(0)?)
     }
 
     /// One row in `registry_changelog`, marked as ours so that it is never captured.
     pub async fn audit_note(&self, lease: &Lease, source: &str, action: &str) -> Result<()> {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&lease.worker, &lease.owner, &lease.term, &source, &action];
-        self.one(include_str!("sql/audit_note.sql"), &params).await?;
+        self.one(include_str!("sql/findings/audit_note.sql"), &params).await?;
         Ok(())
     }
 }

@@ -8,26 +8,19 @@
 //! Migrations that come again and again can keep a long pass from its end for as long as they come. That is the intended
 //! order: births and their migrations go first, and each next pass tries again.
 
-use crate::config::Target;
 use crate::error::{Error, Kind, Result};
-use crate::store::{Store, connect};
+use crate::store::role::Onlooker;
+use crate::store::session::Watched;
+use crate::store::{Session, connect};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio_postgres::CancelToken;
 
 /// How long a read may last before anybody looks, and how often they look then. Most reads take a few milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long a look, or cancelling the read, may take.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// A session that reads, as another one sees it.
-pub(super) struct Watched {
-    pub target: Target,
-    pub pid: i32,
-    pub cancel: CancelToken,
-}
 
 /// Looks after one read. It opens a session only if the read lasts, and works only while it is waited for.
 pub(super) struct Lookout {
@@ -35,6 +28,13 @@ pub(super) struct Lookout {
     /// Somebody waits: set before the read is cancelled, so that the reason is known when the read fails.
     seen: Arc<AtomicBool>,
     over: bool,
+}
+
+impl<R> Session<R> {
+    /// For a read that begins now.
+    pub(super) fn lookout(&self) -> Lookout {
+        Lookout::after(&self.watched)
+    }
 }
 
 impl Lookout {
@@ -90,10 +90,10 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
     }
 }
 
-async fn is_waited_for(watched: &Watched, session: &mut Option<Store>) -> Result<bool> {
+async fn is_waited_for(watched: &Watched, session: &mut Option<Session<Onlooker>>) -> Result<bool> {
     let store = match session {
         Some(store) => store,
         None => session.insert(connect::open_observer(&watched.target, "gov-handoff lookout").await?),
     };
-    Ok(store.one(include_str!("sql/waited_for.sql"), &[&watched.pid]).await?.try_get(0)?)
+    Ok(store.one(include_str!("sql/session/waited_for.sql"), &[&watched.pid]).await?.try_get(0)?)
 }

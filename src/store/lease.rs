@@ -3,7 +3,8 @@
 use crate::config::Target;
 use crate::core::lease::LeaseView;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::{Store, connect};
+use crate::store::role::Writes;
+use crate::store::{Session, connect};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -39,11 +40,19 @@ pub enum Claim {
     Taken(LeaseView),
 }
 
-impl Store {
+impl<R> Session<R> {
+    /// Who holds the lease, by the last word of it: it may have expired since.
+    pub async fn lease_owner(&self, worker: &str) -> Result<Option<String>> {
+        let row = self.optional(include_str!("sql/lease/owner.sql"), &[&worker]).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn claim_lease(&self, worker: &str, owner: &str, ttl: Duration) -> Result<Claim> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 3] = [&worker, &owner, &ttl_ms];
-        let row = self.one(include_str!("sql/lease_claim.sql"), &params).await.context("lease")?;
+        let row = self.one(include_str!("sql/lease/claim.sql"), &params).await.context("lease")?;
         let former: Option<String> = row.try_get("former")?;
         if let Some(former) = &former {
             self.end_sessions_of(former).await;
@@ -56,7 +65,7 @@ impl Store {
     /// so a failure is only said.
     pub async fn end_sessions_of(&self, former: &str) {
         let ended = async {
-            let rows = self.rows(include_str!("sql/lease_end_former.sql"), &[&former]).await?;
+            let rows = self.rows(include_str!("sql/lease/end_former.sql"), &[&former]).await?;
             rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<Result<Vec<String>>>()
         };
         match ended.await {
@@ -70,20 +79,14 @@ impl Store {
     pub async fn claim_letters(&self, owner: &str, ttl: Duration) -> Result<Claim> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 2] = [&owner, &ttl_ms];
-        let row = self.one(include_str!("sql/dead_letter_lease.sql"), &params).await.context("lease")?;
+        let row = self.one(include_str!("sql/lease/claim_letters.sql"), &params).await.context("lease")?;
         claimed(&row, LETTERS, owner, ttl, None)
-    }
-
-    /// Who holds the lease, by the last word of it: it may have expired since.
-    pub async fn lease_owner(&self, worker: &str) -> Result<Option<String>> {
-        let row = self.optional(include_str!("sql/lease_owner.sql"), &[&worker]).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
     /// Renews the lease and publishes `report` beside it.
     pub async fn renew_lease(&self, lease: &Lease, report: &serde_json::Value) -> Result<()> {
         let row = self
-            .one(include_str!("sql/lease_renew.sql"), &[&lease.worker, &lease.owner, &lease.term, report])
+            .one(include_str!("sql/lease/renew.sql"), &[&lease.worker, &lease.owner, &lease.term, report])
             .await
             .context("renewing the lease")?;
         if row.try_get(0)? { Ok(()) } else { Err(Error::new(Kind::LeaseLost, EXPIRED)) }
@@ -91,7 +94,7 @@ impl Store {
 
     pub async fn resign_lease(&self, lease: &Lease) -> Result<bool> {
         let row = self
-            .one(include_str!("sql/lease_resign.sql"), &[&lease.worker, &lease.owner, &lease.term])
+            .one(include_str!("sql/lease/resign.sql"), &[&lease.worker, &lease.owner, &lease.term])
             .await?;
         Ok(row.try_get(0)?)
     }

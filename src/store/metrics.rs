@@ -3,9 +3,10 @@
 
 use crate::core::dead_letter::RETRY_KIND;
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::value::from_pg;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 /// One look at everything.
 #[derive(Debug, Clone, Default)]
@@ -72,28 +73,28 @@ pub struct OpenFindings {
     pub open: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn metrics(&self, worker: &str, slot: &str) -> Result<Reading> {
         let mut reading =
             Reading { worker: self.worker_reading(worker).await?, ..self.captured_reading().await? };
-        let sources = self.rows(include_str!("sql/metrics_sources.sql"), &[&worker]).await?;
+        let sources = self.rows(include_str!("sql/metrics/sources.sql"), &[&worker]).await?;
         reading.sources = sources.iter().map(source).collect::<Result<_>>()?;
-        for row in self.rows(include_str!("sql/metrics_repairs.sql"), &[&worker]).await? {
+        for row in self.rows(include_str!("sql/metrics/repairs.sql"), &[&worker]).await? {
             reading.repairs.push(Repairs {
                 source: row.try_get(0)?,
                 reason: row.try_get(1)?,
                 repaired: row.try_get(2)?,
             });
         }
-        if let Some(row) = self.optional(include_str!("sql/slot.sql"), &[&slot]).await? {
+        if let Some(row) = self.optional(include_str!("sql/replication/slot.sql"), &[&slot]).await? {
             reading.slot =
                 Some(SlotReading { active: row.try_get("active")?, retained: row.try_get("retained")? });
         }
-        let position = self.optional(include_str!("sql/stream_position.sql"), &[&slot]).await?;
+        let position = self.optional(include_str!("sql/stream/position.sql"), &[&slot]).await?;
         if let Some(row) = position {
             reading.durable_lsn = Some(from_pg(row.try_get("durable_lsn")?).into());
         }
-        for row in self.rows(include_str!("sql/metrics_findings.sql"), &[]).await? {
+        for row in self.rows(include_str!("sql/metrics/findings.sql"), &[]).await? {
             reading.findings.push(OpenFindings {
                 kind: row.try_get(0)?,
                 severity: row.try_get(1)?,
@@ -101,14 +102,14 @@ impl Store {
             });
         }
         reading.dead_letters =
-            self.one(include_str!("sql/doctor_dead_letters.sql"), &[]).await?.try_get(0)?;
+            self.one(include_str!("sql/doctor/dead_letters.sql"), &[]).await?.try_get(0)?;
         Ok(reading)
     }
 
     /// Whether somebody holds the lease; all that a healthcheck wants to know.
     pub async fn worker_reading(&self, worker: &str) -> Result<Option<WorkerReading>> {
         let row =
-            self.optional(include_str!("sql/metrics_worker.sql"), &[&worker]).await.map_err(not_here)?;
+            self.optional(include_str!("sql/metrics/worker.sql"), &[&worker]).await.map_err(not_here)?;
         row.map(|row| {
             Ok(WorkerReading {
                 owner: row.try_get("lease_owner")?,
@@ -127,7 +128,7 @@ impl Store {
 
     async fn captured_reading(&self) -> Result<Reading> {
         let mut reading = Reading::default();
-        for row in self.rows(include_str!("sql/metrics_captured.sql"), &[]).await.map_err(not_here)? {
+        for row in self.rows(include_str!("sql/metrics/captured.sql"), &[]).await.map_err(not_here)? {
             let (kind, waiting): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
             if kind == RETRY_KIND {
                 reading.retrying = waiting;
@@ -154,8 +155,8 @@ fn source(row: &Row) -> Result<SourceReading> {
 }
 
 fn not_here(e: Error) -> Error {
-    match e.code.as_deref() {
-        Some("42P01") => {
+    match e.state() {
+        Some(SqlState::UNDEFINED_TABLE) => {
             Error::new(e.kind, "the governance views are not here; run `gov-handoff migrate` first")
         }
         _ => e,

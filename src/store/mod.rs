@@ -1,137 +1,45 @@
-//! The sole owner of SQL. Every statement stands in `sql/`, every write goes through a function gate.
+//! The sole owner of SQL. Every statement stands in `sql/<subject>/`, next to the module of the same name; every write goes
+//! through a function gate. A [`Session`] can do what its [`role`] says: look on, read sources, write, administer.
 
 pub mod apply;
 pub mod audit;
-pub mod careful;
-pub mod catalogue;
 pub mod connect;
-pub mod cursor;
 pub mod dead_letter;
 pub mod doctor;
 pub mod findings;
+pub mod frontier;
 mod give_way;
 pub mod lease;
 pub mod metrics;
 pub mod migrate;
 pub mod proof;
-pub mod publishable;
 pub mod quote;
-pub mod reading;
+pub mod read;
 pub mod replication;
 pub mod retry;
-pub mod rows;
+pub mod role;
+mod session;
 pub mod settings;
+pub mod source;
 pub mod status;
-pub mod trial;
+pub mod stream;
+mod tls;
 pub mod trust;
 pub mod types;
 mod value;
 pub mod watch;
 
-use crate::error::{Error, Kind, Result};
-use give_way::{Lookout, Watched};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, Statement};
+pub use session::Session;
 
-/// A session with the database and the statements it has prepared.
-pub struct Store {
-    client: Client,
-    prepared: Mutex<HashMap<String, Statement>>,
-    /// How long a statement may go unanswered before the connection is taken for dead.
-    patience: Option<Duration>,
-    major: u32,
-    /// It reads no view, from its first statement to its last.
-    tables_only: bool,
-    /// What another session needs to know to look after this one.
-    watched: Arc<Watched>,
-    /// Its end tells the connection's task that nobody waits for an answer any more.
-    _wanted: oneshot::Sender<()>,
-}
+/// The session of callers that do not say yet which part is theirs.
+pub type Store = Session<role::Worker>;
 
-impl Store {
-    fn new(client: Client, wanted: oneshot::Sender<()>, major: u32, watched: Watched) -> Self {
-        let (prepared, watched) = (Mutex::default(), Arc::new(watched));
-        Self { client, prepared, patience: None, major, tables_only: false, watched, _wanted: wanted }
-    }
+/// Names from before the modules were split by subject, for callers that still use them.
+pub use source as cursor;
+pub use source::catalogue;
 
-    /// For a read that begins now.
-    fn lookout(&self) -> Lookout {
-        Lookout::after(&self.watched)
-    }
-
-    /// The server's major version.
-    #[must_use]
-    pub fn major(&self) -> u32 {
-        self.major
-    }
-
-    /// From now on a statement that is not answered within this time fails. A peer that is gone without a word, behind a
-    /// proxy that keeps the connection up, cannot be told from a slow one in any other way.
-    #[must_use]
-    pub fn within(mut self, patience: Duration) -> Self {
-        self.patience = Some(patience);
-        self
-    }
-
-    async fn answer<T>(&self, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
-        answered(self.patience, answer).await
-    }
-
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    pub fn client_mut(&mut self) -> &mut Client {
-        &mut self.client
-    }
-
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.client.is_closed()
-    }
-
-    /// Prepares once per session.
-    async fn statement(&self, sql: &str) -> Result<Statement> {
-        let known = self.prepared.lock().map(|p| p.get(sql).cloned()).unwrap_or_default();
-        if let Some(statement) = known {
-            return Ok(statement);
-        }
-        let statement = self.answer(self.client.prepare(sql)).await?;
-        if let Ok(mut prepared) = self.prepared.lock() {
-            prepared.insert(sql.to_owned(), statement.clone());
-        }
-        Ok(statement)
-    }
-
-    async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let statement = self.statement(sql).await?;
-        self.answer(self.client.query(&statement, params)).await
-    }
-
-    async fn one(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row> {
-        let statement = self.statement(sql).await?;
-        self.answer(self.client.query_one(&statement, params)).await
-    }
-
-    async fn optional(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
-        let statement = self.statement(sql).await?;
-        self.answer(self.client.query_opt(&statement, params)).await
-    }
-}
-
-/// Waits for an answer no longer than `patience`, if there is any bound at all.
-async fn answered<T>(
-    patience: Option<Duration>,
-    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T> {
-    let Some(patience) = patience else { return Ok(answer.await?) };
-    match tokio::time::timeout(patience, answer).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::new(Kind::Connection, format!("the server did not answer within {patience:?}"))),
-    }
+/// As `cursor`: what callers import from here stands in [`frontier`] and [`read`].
+pub mod rows {
+    pub use super::frontier::{FrontierRead, Relation, Snapshot};
+    pub use super::read::{BATCH_BYTES, Bound, Depth, Found, Span};
 }

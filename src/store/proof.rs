@@ -7,8 +7,9 @@ use crate::core::time::PgInstant;
 use crate::core::watermark::Key;
 use crate::error::{Context, Error, Result};
 use crate::store::lease::Lease;
+use crate::store::role::{Reads, Writes};
 use crate::store::value::Instant;
-use crate::store::{Store, quote};
+use crate::store::{Session, quote};
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -53,7 +54,7 @@ impl Expected {
     }
 }
 
-impl Store {
+impl<R> Session<R> {
     /// Those of `expected` that are recorded nowhere at all.
     pub async fn unaccounted(&self, source: &str, expected: &[Expected]) -> Result<Vec<Uuid>> {
         let ids: Vec<_> = expected.iter().map(|e| e.id).collect();
@@ -62,7 +63,7 @@ impl Store {
         let staged: Vec<_> = expected.iter().map(|e| e.staged).collect();
         let occurred: Vec<_> = expected.iter().map(|e| e.occurred.map(Instant)).collect();
         let params: [&(dyn ToSql + Sync); 6] = [&source, &ids, &letters, &numbers, &staged, &occurred];
-        let rows = self.rows(include_str!("sql/unaccounted.sql"), &params).await?;
+        let rows = self.rows(include_str!("sql/proof/unaccounted.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -75,37 +76,57 @@ impl Store {
         let occurred: Vec<_> = handoffs.iter().map(|h| h.occurred_at.map(Instant)).collect();
         let params: [&(dyn ToSql + Sync); 6] =
             [&ids, &subjects, &objects, &numbers, &occurred, &source.version];
-        let rows = self.rows(include_str!("sql/replaced.sql"), &params).await?;
+        let rows = self.rows(include_str!("sql/proof/replaced.sql"), &params).await?;
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-    }
-
-    /// Notes that rows took the keys of others, by the subjects that such keys have by themselves.
-    pub async fn note_reused(&self, lease: &Lease, source: &str, subjects: &[Uuid]) -> Result<()> {
-        let Lease { worker, owner, term } = lease;
-        self.one(include_str!("sql/key_reused.sql"), &[worker, owner, term, &source, &subjects]).await?;
-        Ok(())
     }
 
     /// Those of `subjects` whose key is noted as reused.
     pub async fn reused(&self, subjects: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.rows(include_str!("sql/reused.sql"), &[&subjects]).await?;
+        let rows = self.rows(include_str!("sql/proof/reused.sql"), &[&subjects]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Those of `ids` that retention took although something else of their row was left.
     pub async fn retired(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
-        let rows = self.rows(include_str!("sql/retired.sql"), &[&ids]).await?;
+        let rows = self.rows(include_str!("sql/proof/retired.sql"), &[&ids]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    pub async fn certificates(&self, worker: &str) -> Result<Vec<Value>> {
+        let rows = self.rows(include_str!("sql/proof/certificates.sql"), &[&worker]).await?;
+        rows.iter().map(|row| Ok(row.try_get("certificate")?)).collect()
+    }
+
+    pub async fn certificate_history(&self, limit: i64) -> Result<Vec<Value>> {
+        let rows = self.rows(include_str!("sql/proof/certificate_history.sql"), &[&limit]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
+        let row = self.optional(include_str!("sql/proof/watermark.sql"), &[&worker, &source]).await?;
+        Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
+    }
+}
+
+impl<R: Reads> Session<R> {
     /// Those of `keys` that no source row has.
     pub async fn absent_keys(&self, source: &Source, keys: &[String]) -> Result<Vec<String>> {
         let definition = &source.definition;
         let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
         let places = [("table", table.as_str()), ("id", &id), ("id_type", definition.id.id_type.sql_name())];
-        let sql = quote::fill(include_str!("sql/absent_keys.sql"), &places);
+        let sql = quote::fill(include_str!("sql/read/absent_keys.sql"), &places);
         let rows = self.rows_of_tables(&sql, &[&keys]).await.map_err(Error::of_source)?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
+    /// Notes that rows took the keys of others, by the subjects that such keys have by themselves.
+    pub async fn note_reused(&self, lease: &Lease, source: &str, subjects: &[Uuid]) -> Result<()> {
+        let Lease { worker, owner, term } = lease;
+        self.one(include_str!("sql/proof/key_reused.sql"), &[worker, owner, term, &source, &subjects])
+            .await?;
+        Ok(())
     }
 
     /// Keeps a certificate as the source's latest, and in the history if it is worth an entry.
@@ -119,64 +140,27 @@ impl Store {
         let value = serde_json::to_value(certificate)?;
         let params: [&(dyn ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &worker, &certificate.source, &value, &history];
-        self.one(include_str!("sql/certificate_put.sql"), &params).await.context("keeping a certificate")?;
+        self.one(include_str!("sql/proof/certificate_put.sql"), &params)
+            .await
+            .context("keeping a certificate")?;
         Ok(())
-    }
-
-    pub async fn certificates(&self, worker: &str) -> Result<Vec<Value>> {
-        let rows = self.rows(include_str!("sql/certificates.sql"), &[&worker]).await?;
-        rows.iter().map(|row| Ok(row.try_get("certificate")?)).collect()
-    }
-
-    pub async fn certificate_history(&self, limit: i64) -> Result<Vec<Value>> {
-        let rows = self.rows(include_str!("sql/certificate_history.sql"), &[&limit]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    /// About how many rows a source has, for a progress bar.
-    pub async fn row_estimate(&self, source: &Source) -> Result<i64> {
-        let table = quote::table(&source.definition);
-        Ok(self.one(include_str!("sql/row_estimate.sql"), &[&table]).await?.try_get(0)?)
-    }
-
-    pub async fn watermark_at(&self, worker: &str, source: &str) -> Result<Option<PgInstant>> {
-        let row = self.optional(include_str!("sql/watermark.sql"), &[&worker, &source]).await?;
-        Ok(row.map(|r| r.try_get::<_, Option<Instant>>(0)).transpose()?.flatten().map(|t| t.0))
     }
 
     /// Removes one chunk of certified signals older than `before`; zero when none are left.
     pub async fn retire(&self, worker: &str, before: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/outbox_retire.sql"), &[&worker, &before, &limit]).await?.try_get(0)?)
+        Ok(self
+            .one(include_str!("sql/proof/retire_signals.sql"), &[&worker, &before, &limit])
+            .await?
+            .try_get(0)?)
     }
 
     /// Removes one chunk of captures that were drained before `before` and whose signals are accounted for.
     pub async fn retire_drained(&self, before: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/pending_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/proof/retire_captures.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 
     /// Removes one chunk of what we said about ourselves before `before`; zero when nothing is left.
     pub async fn retire_notices(&self, before: &str, limit: i32) -> Result<i64> {
-        Ok(self.one(include_str!("sql/notices_retire.sql"), &[&before, &limit]).await?.try_get(0)?)
-    }
-
-    /// Who holds the frontier back, in words.
-    pub async fn frontier_holder(&self) -> Result<Option<String>> {
-        Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
-    }
-
-    /// The same, and since how many seconds.
-    pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
-        let row = self.optional(include_str!("sql/frontier_holder.sql"), &[]).await?;
-        row.map(|row| {
-            let who: String = row.try_get("who")?;
-            let role: Option<String> = row.try_get("role")?;
-            let application: Option<String> = row.try_get("application_name")?;
-            let open: Option<f64> = row.try_get("open_seconds")?;
-            let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
-            let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
-            let role = role.unwrap_or_else(|| "unknown role".to_owned());
-            Ok((format!("{who} ({role}{named}{since})"), open))
-        })
-        .transpose()
+        Ok(self.one(include_str!("sql/proof/retire_notices.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 }

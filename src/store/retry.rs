@@ -2,8 +2,9 @@
 
 use crate::core::retry::RetryPolicy;
 use crate::error::{Context, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use serde_json::Value;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -36,14 +37,47 @@ pub struct Staged {
     pub last_error: String,
 }
 
-impl Store {
+impl<R> Session<R> {
+    /// The sources that rows are staged of and that no worker has any more.
+    pub async fn staged_of_nobody(&self) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/retry/of_nobody.sql"), &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// The staged rows of a source after `after`, in the order of their identities; all of them, or those that are due.
+    pub async fn staged(&self, source: &str, all: bool, after: Uuid, limit: i64) -> Result<Vec<Staged>> {
+        let rows = self
+            .rows(include_str!("sql/retry/staged.sql"), &[&source, &all, &after, &limit])
+            .await
+            .context("reading what is staged")?;
+        rows.iter()
+            .map(|row| {
+                Ok(Staged {
+                    id: row.try_get(0)?,
+                    key: row.try_get(1)?,
+                    attempts: row.try_get::<_, i32>(2)?.try_into().unwrap_or(0),
+                    last_error: row.try_get::<_, Option<String>>(3)?.unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+
+    /// How long until the next staged row is due; `None` when nothing is staged.
+    pub async fn next_retry(&self) -> Result<Option<Duration>> {
+        let row = self.one(include_str!("sql/retry/next.sql"), &[]).await?;
+        let ms: Option<i64> = row.try_get(0)?;
+        Ok(ms.map(|ms| Duration::from_millis(ms.try_into().unwrap_or(0))))
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// The policy of `dot_config`; what cannot be used of it leaves a finding.
     pub async fn retry_policy(&self) -> Result<RetryPolicy> {
         let d = RetryPolicy::DEFAULT;
         let number = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 3] =
             [&i64::from(d.max_attempts), &number(d.base_ms), &number(d.cap_ms)];
-        let row = self.one(include_str!("sql/retry_policy.sql"), &params).await.context("retry policy")?;
+        let row = self.one(include_str!("sql/retry/policy.sql"), &params).await.context("retry policy")?;
         let read = |i| Ok::<u64, crate::error::Error>(row.try_get::<_, i64>(i)?.try_into().unwrap_or(0));
         Ok(RetryPolicy {
             max_attempts: read(0)?.try_into().unwrap_or(u32::MAX),
@@ -70,38 +104,7 @@ impl Store {
             &delay,
             &row.version,
         ];
-        Ok(self.one(include_str!("sql/stage.sql"), &params).await?.try_get(0)?)
-    }
-
-    /// The sources that rows are staged of and that no worker has any more.
-    pub async fn staged_of_nobody(&self) -> Result<Vec<String>> {
-        let rows = self.rows(include_str!("sql/staged_of_nobody.sql"), &[]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-    }
-
-    /// The staged rows of a source after `after`, in the order of their identities; all of them, or those that are due.
-    pub async fn staged(&self, source: &str, all: bool, after: Uuid, limit: i64) -> Result<Vec<Staged>> {
-        let rows = self
-            .rows(include_str!("sql/staged.sql"), &[&source, &all, &after, &limit])
-            .await
-            .context("reading what is staged")?;
-        rows.iter()
-            .map(|row| {
-                Ok(Staged {
-                    id: row.try_get(0)?,
-                    key: row.try_get(1)?,
-                    attempts: row.try_get::<_, i32>(2)?.try_into().unwrap_or(0),
-                    last_error: row.try_get::<_, Option<String>>(3)?.unwrap_or_default(),
-                })
-            })
-            .collect()
-    }
-
-    /// How long until the next staged row is due; `None` when nothing is staged.
-    pub async fn next_retry(&self) -> Result<Option<Duration>> {
-        let row = self.one(include_str!("sql/staged_next.sql"), &[]).await?;
-        let ms: Option<i64> = row.try_get(0)?;
-        Ok(ms.map(|ms| Duration::from_millis(ms.try_into().unwrap_or(0))))
+        Ok(self.one(include_str!("sql/retry/stage.sql"), &params).await?.try_get(0)?)
     }
 
     /// Refused for the `attempts`th time; tried again after `delay`.
@@ -116,14 +119,14 @@ impl Store {
         let (attempts, delay) = (i32::try_from(attempts).unwrap_or(i32::MAX), millis(delay));
         let params: [&(dyn ToSql + Sync); 7] =
             [&lease.worker, &lease.owner, &lease.term, &id, &attempts, &error, &delay];
-        self.one(include_str!("sql/retry_again.sql"), &params).await?;
+        self.one(include_str!("sql/retry/again.sql"), &params).await?;
         Ok(())
     }
 
     /// Takes a row out of the staging; these signals of it are recorded.
     pub async fn retry_done(&self, lease: &Lease, id: Uuid, signals: &[Uuid]) -> Result<()> {
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &id, &signals];
-        self.one(include_str!("sql/retry_done.sql"), &params).await?;
+        self.one(include_str!("sql/retry/done.sql"), &params).await?;
         Ok(())
     }
 }

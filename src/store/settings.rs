@@ -16,7 +16,7 @@ const MAY_DIFFER: &str = "tcp_user_timeout";
 pub fn question(options: &str) -> String {
     let names: Vec<String> = asked(options).into_keys().collect();
     let names = quote::literal(&format!("{{{}}}", names.join(",")));
-    quote::fill(include_str!("sql/session.sql"), &[("names", &names)])
+    quote::fill(include_str!("sql/session/settings.sql"), &[("names", &names)])
 }
 
 /// Holds what the server answered against what was asked for.

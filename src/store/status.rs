@@ -2,10 +2,11 @@
 
 use crate::core::doctor::seconds_left;
 use crate::error::{Context, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::replication::UnusedSlot;
 use crate::store::value::{Instant, from_pg};
 use serde::Serialize;
+use tokio_postgres::error::SqlState;
 
 #[derive(Debug, Serialize)]
 pub struct Status {
@@ -79,18 +80,17 @@ pub struct FindingStatus {
     pub occurrences: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn status(&self, worker: &str, slot: &str) -> Result<Status> {
-        let counts = self.one(include_str!("sql/status_counts.sql"), &[]).await.map_err(|e| {
-            match e.code.as_deref() {
-                Some("42P01") => crate::error::Error::new(
+        let counts =
+            self.one(include_str!("sql/status/counts.sql"), &[]).await.map_err(|e| match e.state() {
+                Some(SqlState::UNDEFINED_TABLE) => crate::error::Error::new(
                     e.kind,
                     "the governance tables are not here; run `gov-handoff migrate` first",
                 ),
                 _ => e,
-            }
-        })?;
-        let row = self.optional(include_str!("sql/status_worker.sql"), &[&worker]).await?;
+            })?;
+        let row = self.optional(include_str!("sql/status/worker.sql"), &[&worker]).await?;
         let worker_status = row
             .map(|row| {
                 Ok::<_, crate::error::Error>(WorkerStatus {
@@ -126,7 +126,7 @@ impl Store {
 
     pub async fn source_status(&self, worker: &str) -> Result<Vec<SourceStatus>> {
         let rows = self
-            .rows(include_str!("sql/status_sources.sql"), &[&worker])
+            .rows(include_str!("sql/status/sources.sql"), &[&worker])
             .await
             .context("reading the sources")?;
         rows.iter()
@@ -150,7 +150,7 @@ impl Store {
 
     async fn stream_status(&self, worker: Option<&WorkerStatus>, slot: &str) -> Result<Option<StreamStatus>> {
         let durable = self.stream_position(slot).await?.map(|p| p.durable.to_string());
-        let row = self.optional(include_str!("sql/slot.sql"), &[&slot]).await?;
+        let row = self.optional(include_str!("sql/replication/slot.sql"), &[&slot]).await?;
         if durable.is_none() && row.is_none() {
             return Ok(None);
         }
@@ -179,7 +179,7 @@ impl Store {
     }
 
     pub(super) async fn open_findings(&self) -> Result<Vec<FindingStatus>> {
-        let rows = self.rows(include_str!("sql/findings_open.sql"), &[]).await?;
+        let rows = self.rows(include_str!("sql/findings/open.sql"), &[]).await?;
         rows.iter()
             .map(|row| {
                 Ok(FindingStatus {

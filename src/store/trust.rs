@@ -1,8 +1,9 @@
 //! Whom each source believes.
 
 use crate::error::{Context, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::{Lease, parts};
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::ToSql;
@@ -36,10 +37,10 @@ pub struct Change {
     pub promoted: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn trust(&self, worker: &str) -> Result<Vec<TrustPolicy>> {
         let rows = self
-            .rows(include_str!("sql/trust_list.sql"), &[&worker])
+            .rows(include_str!("sql/trust/list.sql"), &[&worker])
             .await
             .context("reading whom the sources trust")?;
         rows.iter()
@@ -55,6 +56,13 @@ impl Store {
             .collect()
     }
 
+    /// Whether something was captured as untrusted whose producer is trusted by now.
+    pub async fn promotable(&self, worker: &str) -> Result<bool> {
+        Ok(self.one(include_str!("sql/trust/promotable.sql"), &[&worker]).await?.try_get(0)?)
+    }
+}
+
+impl<R: Writes> Session<R> {
     pub async fn set_trust(
         &self,
         worker: &str,
@@ -64,20 +72,15 @@ impl Store {
         actor: Option<&str>,
     ) -> Result<Change> {
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &source, &producer, &trusted, &actor];
-        let row = self.one(include_str!("sql/trust_set.sql"), &params).await?;
+        let row = self.one(include_str!("sql/trust/set.sql"), &params).await?;
         Ok(Change { changed: row.try_get(0)?, promoted: row.try_get(1)? })
-    }
-
-    /// Whether something was captured as untrusted whose producer is trusted by now.
-    pub async fn promotable(&self, worker: &str) -> Result<bool> {
-        Ok(self.one(include_str!("sql/trust_promotable.sql"), &[&worker]).await?.try_get(0)?)
     }
 
     /// Promotes a part of it, so that no batch waits long for the lock that it takes. Without a lease, as an operator.
     pub async fn promote_trusted(&self, worker: &str, lease: Option<&Lease>) -> Result<Promoted> {
         let (_, owner, term) = parts(lease);
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &owner, &term, &PROMOTED_AT_ONCE];
-        let row = self.one(include_str!("sql/trust_promote.sql"), &params).await?;
+        let row = self.one(include_str!("sql/trust/promote.sql"), &params).await?;
         let moved: i64 = row.try_get(0)?;
         Ok(Promoted { rows: row.try_get(1)?, more: moved >= i64::from(PROMOTED_AT_ONCE) })
     }

@@ -1,8 +1,10 @@
 //! Event types: registered, activated, drained.
 
 use crate::error::{Context, Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::{Lease, parts};
+use crate::store::role::Writes;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -30,15 +32,14 @@ impl Drained {
     }
 }
 
-impl Store {
+impl<R> Session<R> {
     pub async fn event_types(&self) -> Result<Vec<EventType>> {
-        let rows =
-            self.rows(include_str!("sql/types.sql"), &[]).await.map_err(|e| match e.code.as_deref() {
-                Some("42P01") => {
-                    Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
-                }
-                _ => e.context("reading the event types"),
-            })?;
+        let rows = self.rows(include_str!("sql/types/list.sql"), &[]).await.map_err(|e| match e.state() {
+            Some(SqlState::UNDEFINED_TABLE) => {
+                Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
+            }
+            _ => e.context("reading the event types"),
+        })?;
         rows.iter()
             .map(|row| {
                 Ok(EventType {
@@ -51,22 +52,24 @@ impl Store {
             .collect()
     }
 
+    /// Active types for which something still waits.
+    pub async fn drainable(&self) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/types/drainable.sql"), &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// True if that changed it.
     pub async fn set_type_active(&self, event_type: &str, active: bool) -> Result<bool> {
-        Ok(self.one(include_str!("sql/type_set_active.sql"), &[&event_type, &active]).await?.try_get(0)?)
+        Ok(self.one(include_str!("sql/types/set_active.sql"), &[&event_type, &active]).await?.try_get(0)?)
     }
 
     /// Moves one chunk of captured handoffs to the outbox. Without a lease, as an operator.
     pub async fn drain(&self, lease: Option<&Lease>, event_type: &str, limit: i32) -> Result<Drained> {
         let (worker, owner, term) = parts(lease);
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &owner, &term, &event_type, &limit];
-        let row = self.one(include_str!("sql/drain.sql"), &params).await.context("draining")?;
+        let row = self.one(include_str!("sql/types/drain.sql"), &params).await.context("draining")?;
         Ok(Drained { moved: row.try_get(0)?, refused: row.try_get(1)? })
-    }
-
-    /// Active types for which something still waits.
-    pub async fn drainable(&self) -> Result<Vec<String>> {
-        let rows = self.rows(include_str!("sql/drainable.sql"), &[]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 }

@@ -1,11 +1,13 @@
 //! The watchdog, the heartbeat, and what the server says of its load.
 
 use crate::error::{Context, Error, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::cursor::ClockReading;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 /// One watched worker.
@@ -21,7 +23,7 @@ pub struct Watched {
     pub resigned: bool,
 }
 
-/// A look at the server; see `sql/load.sql`.
+/// A look at the server; see `sql/watch/load.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLoad {
     pub lock_waits: i64,
@@ -40,12 +42,38 @@ pub struct Dirtied {
     pub groups: i64,
 }
 
-impl Store {
+impl<R> Session<R> {
+    pub async fn server_load(&self) -> Result<ServerLoad> {
+        let row = self.one(include_str!("sql/watch/load.sql"), &[]).await.context("looking at the load")?;
+        Ok(ServerLoad {
+            lock_waits: row.try_get("lock_waits")?,
+            blocked_by_us: row.try_get("blocked_by_us")?,
+            standby_lag: row.try_get("standby_lag")?,
+            minute: row.try_get("minute")?,
+        })
+    }
+
+    /// Counts since a look before; the first look counts nothing.
+    pub async fn dirtied(&self, worker: &str, before: Option<&Dirtied>) -> Result<Dirtied> {
+        let (signals, since) = before.map_or((-1, None), |b| (b.signals, Some(b.at.0)));
+        let params: [&(dyn ToSql + Sync); 3] = [&worker, &signals, &since];
+        let row =
+            self.one(include_str!("sql/watch/storm.sql"), &params).await.context("counting dirty groups")?;
+        Ok(Dirtied {
+            signals: row.try_get("signals")?,
+            at: ClockReading(row.try_get("at")?),
+            dirtied: row.try_get("dirtied")?,
+            groups: row.try_get("groups")?,
+        })
+    }
+}
+
+impl<R: Writes> Session<R> {
     /// Looks who is silent; raises and resolves the findings about it.
     pub async fn watch(&self) -> Result<Vec<Watched>> {
         let rows =
-            self.rows(include_str!("sql/watch.sql"), &[]).await.map_err(|e| match e.code.as_deref() {
-                Some("42883") => {
+            self.rows(include_str!("sql/watch/watch.sql"), &[]).await.map_err(|e| match e.state() {
+                Some(SqlState::UNDEFINED_FUNCTION) => {
                     Error::new(e.kind, "the watchdog is not here; run `gov-handoff migrate` first")
                 }
                 _ => e.context("watching the workers"),
@@ -67,30 +95,7 @@ impl Store {
     /// Publishes what was done since the last heartbeat, as an event where its type is active.
     pub async fn heartbeat(&self, lease: &Lease) -> Result<Value> {
         let params: [&(dyn ToSql + Sync); 3] = [&lease.worker, &lease.owner, &lease.term];
-        let row = self.one(include_str!("sql/heartbeat.sql"), &params).await.context("heartbeat")?;
+        let row = self.one(include_str!("sql/watch/heartbeat.sql"), &params).await.context("heartbeat")?;
         Ok(row.try_get(0)?)
-    }
-
-    pub async fn server_load(&self) -> Result<ServerLoad> {
-        let row = self.one(include_str!("sql/load.sql"), &[]).await.context("looking at the load")?;
-        Ok(ServerLoad {
-            lock_waits: row.try_get("lock_waits")?,
-            blocked_by_us: row.try_get("blocked_by_us")?,
-            standby_lag: row.try_get("standby_lag")?,
-            minute: row.try_get("minute")?,
-        })
-    }
-
-    /// Counts since a look before; the first look counts nothing.
-    pub async fn dirtied(&self, worker: &str, before: Option<&Dirtied>) -> Result<Dirtied> {
-        let (signals, since) = before.map_or((-1, None), |b| (b.signals, Some(b.at.0)));
-        let params: [&(dyn ToSql + Sync); 3] = [&worker, &signals, &since];
-        let row = self.one(include_str!("sql/storm.sql"), &params).await.context("counting dirty groups")?;
-        Ok(Dirtied {
-            signals: row.try_get("signals")?,
-            at: ClockReading(row.try_get("at")?),
-            dirtied: row.try_get("dirtied")?,
-            groups: row.try_get("groups")?,
-        })
     }
 }

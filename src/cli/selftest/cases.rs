@@ -4,7 +4,8 @@ use crate::cli::selftest::child::{Daemon, Recipe};
 use crate::cli::selftest::stage::Means;
 use crate::cli::selftest::verdict::{Compared, Verdict, judge};
 use crate::error::Result;
-use crate::store::{Store, connect, quote};
+use crate::store::role::Admin;
+use crate::store::{Session, connect, quote};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +51,9 @@ impl Case {
 pub struct Scene<'a> {
     pub recipe: Recipe<'a>,
     pub means: &'a Means,
-    pub store: &'a Store,
+    pub store: &'a Session<Admin>,
     /// Another writer, whose transactions stay open.
-    pub other: Store,
+    pub other: Session<Admin>,
     pub daemon: Daemon,
     pub patience: Duration,
 }
@@ -170,7 +171,7 @@ impl Scene<'_> {
         self.run(self.store, include_str!("sql/write.sql"), label).await
     }
 
-    async fn run(&self, store: &Store, sql: &str, label: &str) -> Result<()> {
+    async fn run(&self, store: &Session<Admin>, sql: &str, label: &str) -> Result<()> {
         // An id below all others, another one in each mode.
         let number = if self.recipe.mode == "poll" { "5" } else { "6" };
         let sql = quote::fill(sql, &[("label", label), ("number", number)]);

@@ -4,7 +4,8 @@ use crate::cli::settings::Settings;
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::{Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
+use crate::store::role::Admin;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
@@ -55,7 +56,7 @@ impl Recipe<'_> {
 
 impl Daemon {
     /// Waits until it captures as wanted. The error says why it does not.
-    pub async fn captures(&mut self, store: &Store, wanted: &str, patience: Duration) -> Result<()> {
+    pub async fn captures(&mut self, store: &Session<Admin>, wanted: &str, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         let pid = i64::from(self.child.id().unwrap_or(0));
         let mut said = "it has not taken its lease".to_owned();

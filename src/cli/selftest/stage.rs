@@ -7,7 +7,8 @@ use crate::core::definition::{
 };
 use crate::core::time::Zone;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::{Store, connect};
+use crate::store::role::Admin;
+use crate::store::{Session, connect};
 
 pub const SCHEMA: &str = "gov_handoff_selftest";
 
@@ -17,7 +18,7 @@ pub struct Means {
 }
 
 /// Asks for what the selftest cannot do without.
-pub async fn check(store: &Store) -> Result<Means> {
+pub async fn check(store: &Session<Admin>) -> Result<Means> {
     let row = store.client().query_one(include_str!("sql/needs.sql"), &[]).await?;
     let (database, role): (String, String) = (row.try_get("database")?, row.try_get("role")?);
     if !row.try_get::<_, bool>("migrated")? {
@@ -44,7 +45,7 @@ pub async fn check(store: &Store) -> Result<Means> {
 }
 
 /// One selftest at a time: the lock is held by a transaction of this session, until the session ends.
-pub async fn alone(config: &Config) -> Result<Store> {
+pub async fn alone(config: &Config) -> Result<Session<Admin>> {
     let lock = connect::open_patient(&config.target, "gov-handoff selftest").await?;
     lock.client().batch_execute("begin").await?;
     if lock.client().query_one(include_str!("sql/lock.sql"), &[]).await?.try_get::<_, bool>(0)? {
@@ -54,7 +55,7 @@ pub async fn alone(config: &Config) -> Result<Store> {
 }
 
 /// Makes the tables and registers the sources. What an earlier selftest left is taken away first.
-pub async fn set(config: &Config, store: &Store) -> Result<()> {
+pub async fn set(config: &Config, store: &Session<Admin>) -> Result<()> {
     strike(config, store, false).await?;
     store.client().batch_execute(include_str!("sql/stage.sql")).await.context("making the shadow tables")?;
     store.put_sources(REHEARSAL, &[source("births", IdType::Int4), source("objects", IdType::Uuid)]).await?;
@@ -62,7 +63,7 @@ pub async fn set(config: &Config, store: &Store) -> Result<()> {
 }
 
 /// Takes everything away: slot and publication always, since a slot that nobody reads retains log.
-pub async fn strike(config: &Config, store: &Store, keep: bool) -> Result<()> {
+pub async fn strike(config: &Config, store: &Session<Admin>, keep: bool) -> Result<()> {
     let client = store.client();
     if client.query_one(include_str!("sql/prepared.sql"), &[]).await?.try_get::<_, bool>(0)? {
         client.batch_execute(include_str!("sql/rollback_prepared.sql")).await?;

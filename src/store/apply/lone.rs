@@ -1,6 +1,6 @@
 //! A batch of one signal, by the gate made for it: what a birth of a quiet system waits for.
 
-use super::{Advance, Applied, CursorStep, Instant, key_text, to_pg};
+use super::{Advance, Applied, CursorStep, key_text};
 use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
 use crate::core::group::dims_json;
@@ -8,8 +8,10 @@ use crate::core::handoff::{Handoff, Standing};
 use crate::core::lsn::Lsn;
 use crate::core::rule::KIND_PREFIX;
 use crate::error::{Error, Kind, Result};
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
+use crate::store::value::{Instant, to_pg};
 use tokio_postgres::types::ToSql;
 
 /// One trusted, mapped signal of one row, with nothing about it that only the general gate does.
@@ -41,7 +43,7 @@ impl<'a> Lone<'a> {
     }
 }
 
-impl Store {
+impl<R: Writes> Session<R> {
     pub(super) async fn apply_one(
         &self,
         lease: &Lease,
@@ -84,7 +86,7 @@ impl Store {
             &rule.version,
             &s.number,
         ];
-        let row = self.one(include_str!("../sql/apply_one.sql"), &params).await?;
+        let row = self.one(include_str!("../sql/apply/one.sql"), &params).await?;
         let counts: Vec<i64> = row.try_get(0)?;
         let [emitted, captured] = counts[..] else {
             return Err(Error::new(Kind::Internal, "the gate for a lone signal did not return two counts"));

@@ -9,10 +9,11 @@ use crate::core::mode::Intent;
 use crate::error::{Kind, Result};
 use crate::store::catalogue::Strategy;
 use crate::store::replication::UnusedSlot;
-use crate::store::{Store, quote};
+use crate::store::role::Reads;
+use crate::store::{Session, quote};
 use std::sync::Arc;
 
-impl Store {
+impl<R> Session<R> {
     pub(super) async fn look_at_sources(&self, config: &Config) -> Looked {
         const NAME: &str = "sources";
         let sources = self.sources(&config.worker).await?;
@@ -33,7 +34,7 @@ impl Store {
             });
         }
         let (schemas, tables) = places(&sources);
-        let hidden = self.rows(include_str!("../sql/doctor_row_security.sql"), &[&schemas, &tables]).await?;
+        let hidden = self.rows(include_str!("../sql/doctor/row_security.sql"), &[&schemas, &tables]).await?;
         for row in &hidden {
             let advice = "give the daemon's role BYPASSRLS, or a policy will hide rows; until then reading is an error";
             checks.push(Check::fail("row security", format!("on {}", row.try_get::<_, String>(0)?), advice));
@@ -54,10 +55,10 @@ impl Store {
             return Ok(vec![Check::ok(NAME, format!("{} carries the sources", config.publication))]);
         };
         let (schemas, tables) = places(&sources);
-        let rows = self.rows(include_str!("../sql/doctor_owned.sql"), &[&schemas, &tables]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/owned.sql"), &[&schemas, &tables]).await?;
         let foreign = rows.iter().map(|r| Ok(r.try_get(0)?)).collect::<Result<Vec<String>>>()?;
         let creates: bool =
-            self.one(include_str!("../sql/doctor_role.sql"), &[]).await?.try_get("creates")?;
+            self.one(include_str!("../sql/doctor/role.sql"), &[]).await?.try_get("creates")?;
         Ok(vec![if config.create && creates && foreign.is_empty() {
             Check::ok(NAME, format!("{problem}; the daemon will make it so"))
         } else {
@@ -100,7 +101,7 @@ impl Store {
         let mut checks = vec![Check::ok(NAME, format!("{} at {}, {read}", config.slot, slot.confirmed))];
         if let Some(bytes) = slot.retained {
             // What the daemon said it keeps to, if we may know; else what this configuration says.
-            let said = self.optional(include_str!("../sql/status_worker.sql"), &[&config.worker]).await;
+            let said = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await;
             let (said, rate) = match said {
                 Ok(Some(row)) => (row.try_get::<_, Option<i64>>("slot_budget")?, row.try_get("slot_rate")?),
                 _ => (None, None),
@@ -119,7 +120,7 @@ impl Store {
 
     pub(super) async fn look_at_worker(&self, config: &Config) -> Looked {
         const NAME: &str = "worker";
-        let row = self.optional(include_str!("../sql/status_worker.sql"), &[&config.worker]).await?;
+        let row = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await?;
         let Some(row) = row else {
             return Ok(vec![Check::warn(NAME, "has never run", "start `gov-handoff run`")]);
         };
@@ -152,7 +153,7 @@ impl Store {
 
     pub(super) async fn look_at_prepared(&self) -> Looked {
         const NAME: &str = "prepared transactions";
-        let rows = self.rows(include_str!("../sql/doctor_prepared.sql"), &[]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/prepared.sql"), &[]).await?;
         let mut checks = Vec::new();
         for row in &rows {
             let (gid, owner, database): (String, String, String) =
@@ -166,35 +167,6 @@ impl Store {
             checks.push(Check::ok(NAME, "none"));
         }
         Ok(checks)
-    }
-
-    pub(super) async fn look_at_holes(&self, config: &Config) -> Looked {
-        const NAME: &str = "open id ranges";
-        let sources = self.sources(&config.worker).await?;
-        let rows = self.rows(include_str!("../sql/doctor_holes.sql"), &[&config.worker]).await?;
-        let mut checks = Vec::new();
-        for row in &rows {
-            let name: String = row.try_get("source_name")?;
-            let unread = row.try_get("unread")?;
-            match sources.iter().find(|s| s.name() == name).filter(|_| unread) {
-                Some(source) => checks.extend(told(NAME, self.burnt_ids(source).await)?),
-                None => {
-                    let (open, hot, ids) = (row.try_get("open")?, row.try_get("hot")?, row.try_get("ids")?);
-                    checks.push(doctor::holes(&name, open, hot, ids));
-                }
-            }
-        }
-        Ok(checks)
-    }
-
-    /// What reading a source for the first time will leave open.
-    async fn burnt_ids(&self, source: &Source) -> Looked {
-        let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
-        let sql = quote::fill(include_str!("../sql/doctor_burnt.sql"), &[("table", &table), ("id", &id)]);
-        let rows = self.rows_of_tables(&sql, &[]).await?;
-        let Some(row) = rows.first() else { return Ok(Vec::new()) };
-        let open = row.try_get("open")?;
-        Ok(vec![doctor::holes(&format!("{}, not read yet", source.name()), open, open, row.try_get("ids")?)])
     }
 
     pub(super) async fn look_at_types(&self) -> Looked {
@@ -217,7 +189,7 @@ impl Store {
 
     pub(super) async fn look_at_dead_letters(&self) -> Looked {
         const NAME: &str = "dead letters";
-        let n: i64 = self.one(include_str!("../sql/doctor_dead_letters.sql"), &[]).await?.try_get(0)?;
+        let n: i64 = self.one(include_str!("../sql/doctor/dead_letters.sql"), &[]).await?.try_get(0)?;
         Ok(vec![if n == 0 {
             Check::ok(NAME, "none is open")
         } else {
@@ -242,6 +214,37 @@ impl Store {
         } else {
             open.iter().map(check).collect()
         })
+    }
+}
+
+impl<R: Reads> Session<R> {
+    pub(super) async fn look_at_holes(&self, config: &Config) -> Looked {
+        const NAME: &str = "open id ranges";
+        let sources = self.sources(&config.worker).await?;
+        let rows = self.rows(include_str!("../sql/doctor/holes.sql"), &[&config.worker]).await?;
+        let mut checks = Vec::new();
+        for row in &rows {
+            let name: String = row.try_get("source_name")?;
+            let unread = row.try_get("unread")?;
+            match sources.iter().find(|s| s.name() == name).filter(|_| unread) {
+                Some(source) => checks.extend(told(NAME, self.burnt_ids(source).await)?),
+                None => {
+                    let (open, hot, ids) = (row.try_get("open")?, row.try_get("hot")?, row.try_get("ids")?);
+                    checks.push(doctor::holes(&name, open, hot, ids));
+                }
+            }
+        }
+        Ok(checks)
+    }
+
+    /// What reading a source for the first time will leave open.
+    async fn burnt_ids(&self, source: &Source) -> Looked {
+        let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
+        let sql = quote::fill(include_str!("../sql/doctor/burnt.sql"), &[("table", &table), ("id", &id)]);
+        let rows = self.rows_of_tables(&sql, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let open = row.try_get("open")?;
+        Ok(vec![doctor::holes(&format!("{}, not read yet", source.name()), open, open, row.try_get("ids")?)])
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::Looked;
 use crate::core::doctor::{self, Check, ForeignTrigger};
-use crate::store::Store;
+use crate::store::Session;
 
-impl Store {
+impl<R> Session<R> {
     pub(super) async fn look_at_schemas(&self) -> Looked {
-        let rows = self.rows(include_str!("../sql/doctor_schemas.sql"), &[]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/schemas.sql"), &[]).await?;
         rows.iter()
             .map(|row| {
                 let creators: Vec<String> = row.try_get("creators")?;
@@ -16,7 +16,7 @@ impl Store {
     }
 
     pub(super) async fn look_at_triggers(&self) -> Looked {
-        let rows = self.rows(include_str!("../sql/doctor_triggers.sql"), &[]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/triggers.sql"), &[]).await?;
         if rows.is_empty() {
             return Ok(vec![Check::ok("triggers", "none of others on the tables that the gates write to")]);
         }

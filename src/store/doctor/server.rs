@@ -4,13 +4,13 @@ use super::Looked;
 use crate::config::Config;
 use crate::core::doctor::{self, Check};
 use crate::core::mode::Intent;
-use crate::store::Store;
+use crate::store::{Session, migrate};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-impl Store {
+impl<R> Session<R> {
     pub(super) async fn look_at_server(&self, config: &Config) -> Looked {
         let before = unix_seconds();
-        let row = self.one(include_str!("../sql/doctor_server.sql"), &[&config.slot]).await?;
+        let row = self.one(include_str!("../sql/doctor/server.sql"), &[&config.slot]).await?;
         // The server's reading lies somewhere between ours.
         let ours = f64::midpoint(before, unix_seconds());
         let (slot, read): (bool, bool) = (row.try_get("slot_there")?, row.try_get("slot_read")?);
@@ -37,7 +37,7 @@ impl Store {
 
     pub(super) async fn look_at_role(&self) -> Looked {
         const NAME: &str = "role";
-        let row = self.one(include_str!("../sql/doctor_role.sql"), &[]).await?;
+        let row = self.one(include_str!("../sql/doctor/role.sql"), &[]).await?;
         let (role, groups): (String, Vec<String>) = (row.try_get("role")?, row.try_get("groups")?);
         if row.try_get("rolsuper")? {
             let advice = "fine for `migrate` and for looking; run the daemon as a member of gov_handoff_worker (replication/roles.sql)";
@@ -55,16 +55,16 @@ impl Store {
 
     pub(super) async fn look_at_migrations(&self) -> Looked {
         const NAME: &str = "migrations";
-        let there = self.one(include_str!("../sql/migrate_exists.sql"), &[&"gov_schema_version"]).await?;
+        let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
         if !there.try_get::<_, bool>(0)? {
             return Ok(vec![Check::fail(NAME, "none is in force", "run `gov-handoff migrate`")]);
         }
-        let rows = self.rows(include_str!("../sql/doctor_migrations.sql"), &[]).await?;
+        let rows = self.rows(include_str!("../sql/doctor/migrations.sql"), &[]).await?;
         let applied = rows
             .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
             .collect::<crate::error::Result<Vec<(i32, String)>>>()?;
-        let (pending, foreign) = Self::compare_migrations(&applied);
+        let (pending, foreign) = migrate::compare(&applied);
         Ok(vec![if !foreign.is_empty() {
             let advice = "run the build that applied them, or revert with it and migrate with this one";
             Check::fail(NAME, format!("of another build: {}", foreign.join(", ")), advice)
@@ -88,7 +88,7 @@ impl Store {
 
     pub(super) async fn look_at_causation(&self) -> Looked {
         const NAME: &str = "trace columns";
-        let there: bool = self.one(include_str!("../sql/doctor_causation.sql"), &[]).await?.try_get(0)?;
+        let there: bool = self.one(include_str!("../sql/doctor/causation.sql"), &[]).await?.try_get(0)?;
         Ok(vec![if there {
             Check::ok(NAME, "event_outbox has causation_id")
         } else {

@@ -1,0 +1,142 @@
+//! Migrations and the way back. Substrate objects are created only where absent and never altered; what was created is
+//! recorded, so that reverting drops that and nothing else.
+
+mod revert;
+mod steps;
+
+pub use revert::Loss;
+pub use steps::compare;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::Session;
+use crate::store::role::Administers;
+use serde::Serialize;
+use steps::{STEPS, Step, checksum, objects};
+use tokio_postgres::Transaction;
+
+/// What was or would be done, for people and scripts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepReport {
+    pub version: i32,
+    pub name: String,
+    /// `applied`, `pending`, `reverted` or `current`.
+    pub state: &'static str,
+    pub created: Vec<String>,
+    pub adopted: Vec<String>,
+}
+
+impl<R> Session<R> {
+    /// Which steps are applied.
+    pub async fn migration_status(&self) -> Result<Vec<StepReport>> {
+        let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
+        let mut applied = Vec::new();
+        if there.try_get(0)? {
+            let rows = self.rows(include_str!("../sql/migrate/status.sql"), &[]).await?;
+            for row in rows {
+                applied.push((row.try_get::<_, i32>(0)?, row.try_get::<_, Vec<String>>(1)?));
+            }
+        }
+        let state = |step: &Step| match applied.iter().find(|(v, _)| *v == step.version) {
+            Some((_, created)) => step.report("current", created.clone(), vec![]),
+            None => step.report("pending", vec![], vec![]),
+        };
+        Ok(STEPS.iter().map(state).collect())
+    }
+
+    /// How the live tables differ from what the gates write to, each difference in words.
+    pub async fn shape_differences(&self) -> Result<Vec<String>> {
+        self.rows(include_str!("../sql/migrate/shape.sql"), &[]).await?.iter().map(shape_difference).collect()
+    }
+}
+
+impl<R: Administers> Session<R> {
+    /// Applies what is missing, in one transaction: all of it or none.
+    pub async fn migrate(&mut self, dry_run: bool) -> Result<Vec<StepReport>> {
+        let transaction = self.client.transaction().await?;
+        transaction
+            .batch_execute(include_str!("../sql/migrate/begin.sql"))
+            .await
+            .context("preparing to migrate")?;
+        transaction
+            .batch_execute(include_str!("../sql/migrate/lend.sql"))
+            .await
+            .context("becoming able to give functions to gov_handoff_owner")?;
+        let mut reports = Vec::new();
+        for step in &STEPS {
+            reports.push(if is_applied(&transaction, step).await? {
+                step.report("current", vec![], vec![])
+            } else {
+                let (created, adopted) = apply(&transaction, step).await?;
+                step.report(if dry_run { "pending" } else { "applied" }, created, adopted)
+            });
+        }
+        transaction.batch_execute(include_str!("../sql/migrate/return.sql")).await?;
+        if dry_run {
+            transaction.rollback().await?
+        } else {
+            transaction.commit().await?
+        }
+        Ok(reports)
+    }
+}
+
+/// Whether a step is in force; an error if another build applied it.
+async fn is_applied(transaction: &Transaction<'_>, step: &Step) -> Result<bool> {
+    let done = transaction.query_opt(include_str!("../sql/migrate/step.sql"), &[&step.version]).await?;
+    let Some(row) = done else { return Ok(false) };
+    if row.try_get::<_, String>(0)? == checksum(step.up) {
+        return Ok(true);
+    }
+    let problem = format!(
+        "migration {} ({}) was applied by another build; revert with that build, then migrate with this one",
+        step.version, step.name
+    );
+    Err(Error::new(Kind::Catalogue, problem))
+}
+
+/// Applies a step and records it; the objects that it created, and those that were there before.
+async fn apply(transaction: &Transaction<'_>, step: &Step) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut created, mut adopted) = (Vec::new(), Vec::new());
+    for (object, sql) in objects(step.up) {
+        if let Some(object) = object {
+            let there = transaction.query_one(include_str!("../sql/migrate/exists.sql"), &[&object]).await?;
+            if there.try_get(0)? {
+                adopted.push(object.to_owned());
+                continue;
+            }
+            created.push(object.to_owned());
+        }
+        let doing = || format!("migration {} ({})", step.version, step.name);
+        transaction.batch_execute(sql).await.context(doing())?;
+    }
+    // The substrate, of which some may have been there in a shape that the gates cannot use.
+    if step.version == 1 {
+        let missing = transaction.query(include_str!("../sql/migrate/shape.sql"), &[]).await?;
+        if !missing.is_empty() {
+            return Err(shape_error(&missing)?);
+        }
+    }
+    let record = include_str!("../sql/migrate/record.sql");
+    transaction.execute(record, &[&step.version, &step.name, &checksum(step.up), &created]).await?;
+    Ok((created, adopted))
+}
+
+fn shape_difference(row: &tokio_postgres::Row) -> Result<String> {
+    let (table, column, wanted, found): (String, String, String, Option<String>) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+    Ok(match found {
+        Some(found) => format!("{table}.{column} is {found}, expected {wanted}"),
+        None => format!("{table} has no column {column} ({wanted})"),
+    })
+}
+
+fn shape_error(missing: &[tokio_postgres::Row]) -> Result<Error> {
+    let parts = missing.iter().map(shape_difference).collect::<Result<Vec<_>>>()?;
+    Ok(Error::new(
+        Kind::Catalogue,
+        format!(
+            "the live substrate has another shape and is never altered by us: {}; nothing was changed",
+            parts.join("; ")
+        ),
+    ))
+}

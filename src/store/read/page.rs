@@ -1,0 +1,148 @@
+//! One page of rows, of the open ranges or of a stretch. A page that cannot be read for one of its rows is an error here.
+
+use crate::core::definition::OrderType;
+use crate::core::gap::Range;
+use crate::core::handoff::Source;
+use crate::core::row::Row;
+use crate::error::{Context, Error, Kind, Result};
+use crate::store::read::{BATCH_BYTES, Bound, Depth, Found, Span, statement, text_row};
+use crate::store::role::Reads;
+use crate::store::{Session, quote};
+use futures_util::TryStreamExt;
+use std::time::Duration;
+use tokio_postgres::types::ToSql;
+
+/// A stretch whose read gave way is read again this often, after a pause each time. Whoever waited has had their turn by then.
+const READ_AGAIN: u32 = 20;
+const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
+
+impl<R: Reads> Session<R> {
+    /// A page of the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes
+    /// ran out.
+    pub(super) async fn range_page(
+        &self,
+        worker: &str,
+        source: &Source,
+        columns: &str,
+        depth: Depth,
+        from: i64,
+        limit: i64,
+    ) -> Result<Vec<Found>> {
+        let sql = statement::ranges(source, columns, depth);
+        let statement = self.statement(&sql).await.map_err(Error::of_source);
+        let statement = statement.context(format!("source {}", source.name()))?;
+        let params: [&(dyn ToSql + Sync); 4] = [&worker, &source.name(), &limit, &from];
+        let reading = async {
+            let stream = self.answer(self.client.query_raw(&statement, params)).await?;
+            let mut stream = std::pin::pin!(stream);
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = self.answer(stream.try_next()).await? {
+                let range = Range { lo: row.try_get(0)?, hi: row.try_get(1)? };
+                let row = text_row(&row, 2)?;
+                bytes += row.size();
+                found.push(Found { range, row });
+                if bytes > BATCH_BYTES {
+                    break; // What is left stays in its range and is read next.
+                }
+            }
+            Ok(found)
+        };
+        let found = self.lookout().unless(reading).await;
+        found.map_err(|e: Error| e.of_source().context(format!("reading {}", source.name())))
+    }
+
+    /// A stretch of the source in key order, after `after` if given. None when there are no more; fewer than `limit` may also
+    /// mean that bytes ran out.
+    pub(super) async fn span_page(
+        &self,
+        source: &Source,
+        columns: &str,
+        span: &Span,
+        after: Option<&str>,
+        limit: i64,
+        certified: Option<u64>,
+    ) -> Result<Vec<(bool, Row)>> {
+        let sql = span_sql(source, columns, span, after, certified)?;
+        let mut left = READ_AGAIN;
+        loop {
+            match self.lookout().unless(self.stretch(&sql, limit)).await {
+                Err(e) if e.kind == Kind::SourceLocked && e.code.is_none() && left > 0 => {
+                    left -= 1;
+                    tokio::time::sleep(TURN_OF_OTHERS).await;
+                }
+                read => {
+                    return read
+                        .map_err(|e: Error| e.of_source().context(format!("reading {}", source.name())));
+                }
+            }
+        }
+    }
+
+    async fn stretch(&self, sql: &str, limit: i64) -> Result<Vec<(bool, Row)>> {
+        let stream = self.answer(self.client.query_raw(sql, [&limit])).await?;
+        let mut stream = std::pin::pin!(stream);
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = self.answer(stream.try_next()).await? {
+            let (fresh, row) = (row.try_get("fresh")?, text_row(&row, 1)?);
+            bytes += row.size();
+            rows.push((fresh, row));
+            if bytes > BATCH_BYTES {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn span_sql(
+    source: &Source,
+    columns: &str,
+    span: &Span,
+    after: Option<&str>,
+    certified: Option<u64>,
+) -> Result<String> {
+    let definition = &source.definition;
+    Ok(quote::fill(
+        include_str!("../sql/read/span.sql"),
+        &[
+            ("columns", columns),
+            ("table", &quote::table(definition)),
+            ("id", &quote::identifier(&definition.id.column)),
+            ("fresh", &certified.map_or_else(|| "true".to_owned(), younger_than)),
+            ("after", &after.map_or_else(|| "true".to_owned(), |key| beyond(source, ">", key))),
+            ("from", &bounded(source, ">=", span.from.as_ref())?),
+            ("to", &bounded(source, "<=", span.to.as_ref())?),
+        ],
+    ))
+}
+
+/// The condition that a stretch ends here.
+fn bounded(source: &Source, op: &str, bound: Option<&Bound>) -> Result<String> {
+    let time = match bound {
+        None => return Ok("true".to_owned()),
+        Some(Bound::Key(key)) => return Ok(beyond(source, op, key)),
+        Some(Bound::Time(time)) => time,
+    };
+    let Some(order) = &source.definition.order else {
+        let problem = format!("source {} has no order column; give keys, not times", source.name());
+        return Err(Error::config(problem));
+    };
+    let column = format!("t.{}", quote::identifier(&order.column));
+    let at = match order.order_type {
+        OrderType::Timestamptz => column,
+        OrderType::Timestamp => {
+            format!("({column} at time zone{})", quote::literal(&order.zone.to_string()))
+        }
+    };
+    Ok(format!("{at} {op}{}::timestamptz", quote::literal(time)))
+}
+
+fn beyond(source: &Source, op: &str, key: &str) -> String {
+    let id = &source.definition.id;
+    format!("t.{} {op}{}::{}", quote::identifier(&id.column), quote::literal(key), id.id_type.sql_name())
+}
+
+/// Selects rows whose inserting transaction is not older than `frontier`, when there is no snapshot to say where they end.
+fn younger_than(frontier: u64) -> String {
+    format!("age(t.xmin) <= age('{frontier}'::xid8::xid)")
+}

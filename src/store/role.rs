@@ -1,0 +1,119 @@
+//! What a session is for, as a type. A session offers the calls of its part and no others, so a mistake of who does what does
+//! not compile.
+//!
+//! | role         | looks on | [`Reads`] | [`Writes`] | [`Administers`] | opened by                                     |
+//! |--------------|----------|-----------|------------|-----------------|-----------------------------------------------|
+//! | [`Onlooker`] | yes      |           |            |                 | `open_observer`, `open_observer_within`       |
+//! | [`Reader`]   | yes      | yes       |            |                 | `open_reader` and [`into_role`]               |
+//! | [`Writer`]   | yes      |           | yes        |                 | `open_writer_within` and [`into_role`]        |
+//! | [`Worker`]   | yes      | yes       | yes        | for now         | the others of [`connect`](super::connect)     |
+//! | [`Admin`]    | yes      | yes       | yes        | yes             | `open_patient`                                |
+//!
+//! - To look on is to read our own tables and views and the catalogue. Every role may.
+//! - [`Reads`]: the rows of source tables.
+//! - [`Writes`]: the gates, and nothing but the gates: batches, leases, findings, dead letters, the staging, certificates.
+//! - [`Administers`]: what the gates do not cover: migrations, publication, slots, and statements of the caller's own.
+//!
+//! The database has its own say: the roles of `migrations/0007_roles.sql` hold whatever a session's type is.
+//!
+//! A writer records a batch:
+//!
+//! ```
+//! use gov_handoff::core::{captured_by::CapturedBy, coalesce::Batch, handoff::Handoff};
+//! use gov_handoff::store::{Session, apply::Advance, lease::Lease, role};
+//!
+//! async fn record(session: &Session<role::Writer>, lease: &Lease, batch: &Batch<&Handoff>) -> bool {
+//!     session.apply(lease, CapturedBy::Stream, batch, &[], Advance::Nothing, &[]).await.is_ok()
+//! }
+//! ```
+//!
+//! The same with an onlooker does not compile:
+//!
+//! ```compile_fail,E0599
+//! use gov_handoff::core::{captured_by::CapturedBy, coalesce::Batch, handoff::Handoff};
+//! use gov_handoff::store::{Session, apply::Advance, lease::Lease, role};
+//!
+//! async fn record(session: &Session<role::Onlooker>, lease: &Lease, batch: &Batch<&Handoff>) -> bool {
+//!     session.apply(lease, CapturedBy::Stream, batch, &[], Advance::Nothing, &[]).await.is_ok()
+//! }
+//! ```
+//!
+//! A session may give up a part of what it can do:
+//!
+//! ```
+//! use gov_handoff::store::{Session, role};
+//!
+//! fn only_read(session: Session<role::Worker>) -> Session<role::Reader> {
+//!     session.into_role()
+//! }
+//! ```
+//!
+//! It never gains one:
+//!
+//! ```compile_fail,E0277
+//! use gov_handoff::store::{Session, role};
+//!
+//! fn write_as_well(session: Session<role::Reader>) -> Session<role::Worker> {
+//!     session.into_role()
+//! }
+//! ```
+//!
+//! [`into_role`]: super::Session::into_role
+
+/// Looks on: status, metrics, health, certificates, lists.
+#[derive(Debug)]
+pub enum Onlooker {}
+
+/// Reads sources: passes, audits, the doctor.
+#[derive(Debug)]
+pub enum Reader {}
+
+/// Writes through the gates: batches, the lease, the chores of the daemon.
+#[derive(Debug)]
+pub enum Writer {}
+
+/// Reads and writes: a replay, and every caller that does not hold a narrower session yet.
+#[derive(Debug)]
+pub enum Worker {}
+
+/// Does whatever an operator asks for: migrations, replication objects, the selftest.
+#[derive(Debug)]
+pub enum Admin {}
+
+/// Only this module says which roles there are and what each may do.
+mod sealed {
+    pub trait Role {}
+    impl Role for super::Onlooker {}
+    impl Role for super::Reader {}
+    impl Role for super::Writer {}
+    impl Role for super::Worker {}
+    impl Role for super::Admin {}
+}
+
+/// The role reads rows of source tables.
+pub trait Reads: sealed::Role {}
+impl Reads for Reader {}
+impl Reads for Worker {}
+impl Reads for Admin {}
+
+/// The role writes through the gates.
+pub trait Writes: sealed::Role {}
+impl Writes for Writer {}
+impl Writes for Worker {}
+impl Writes for Admin {}
+
+/// The role makes and drops what the gates do not cover.
+pub trait Administers: sealed::Role {}
+impl Administers for Admin {}
+/// The daemon drops slots in sessions of `connect::open_within`. Once those are opened by `connect::open_admin_within`, this
+/// line goes.
+impl Administers for Worker {}
+
+/// The role can do all that the other one can.
+pub trait Includes<Part>: sealed::Role {}
+impl<R: sealed::Role> Includes<Onlooker> for R {}
+impl Includes<Reader> for Worker {}
+impl Includes<Writer> for Worker {}
+impl Includes<Reader> for Admin {}
+impl Includes<Writer> for Admin {}
+impl Includes<Worker> for Admin {}

@@ -1,1 +1,0 @@
-select gov_handoff.gov_dead_letter_resolve($1, $2, $3, $4)

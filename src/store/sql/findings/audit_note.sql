@@ -1,0 +1,1 @@
+select gov_handoff.gov_audit_note(p_worker => $1, p_owner => $2, p_term => $3, p_source => $4, p_action => $5)

@@ -1,1 +1,0 @@
-select gov_handoff.gov_lease_renew($1, $2, $3, $4)

@@ -1,1 +1,0 @@
-select gov_handoff.gov_handoff_stage($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)

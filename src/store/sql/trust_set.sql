@@ -1,1 +1,0 @@
-select changed, promoted from gov_handoff.gov_trust_set($1, $2, $3, $4, $5)
