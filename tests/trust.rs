@@ -94,6 +94,11 @@ async fn an_unknown_producer_waits_until_it_is_trusted(mode: &str) {
     })
     .await;
     db.until("select count(*) = 1 from system_issues where coalesce_key = 'untrusted_source:birth_registry:stranger' and resolved_at is null").await;
+    // Every birth is captured or handed off by now, or the audit below would miss it.
+    let recorded = "select count(*) = 0 from (select id::text from birth_registry except (
+        select capture_payload ->> 'source_key' from event_pending where entity_table = 'birth_registry'
+        union all select safe_payload ->> 'source_key' from event_outbox where event_subject_table = 'birth_registry')) missing";
+    db.until(recorded).await;
     assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     let audit = "select string_agg(action || ' ' || actor_ref, ', ' order by id) from registry_changelog
                   where source_system = 'gov-handoff' and action like 'trust%'";
