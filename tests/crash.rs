@@ -68,15 +68,10 @@ async fn dies_at(registry: &Database, mode: &str, failpoint: &str) {
         registry.sql("insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'x', 'retire')").await;
         round += 1;
         assert!(round < 3_000, "{failpoint} was never reached: {}", daemon.log());
+        // A pace, not a wait: transactions come one by one until it is dead.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let status = daemon.end(failpoint).await;
-    assert_eq!(
-        std::os::unix::process::ExitStatusExt::signal(&status),
-        Some(6),
-        "{failpoint}: {}",
-        daemon.log()
-    );
+    daemon.dies_at(failpoint).await;
     registry.births(&format!("{failpoint}-while-dead-"), 5).await;
 }
 
@@ -106,7 +101,7 @@ async fn a_stream_killed_between_recording_and_confirming_an_idle_position_conti
         registry.until_streaming().await;
         // Log that holds nothing for us makes an idle position worth confirming.
         registry.sql("create table elsewhere as select g from generate_series(1, 400000) g").await;
-        daemon.end("after_confirm").await;
+        daemon.dies_at("after_confirm:1").await;
     }
     registry.births("b", 10).await;
     let daemon = registry.daemon("stream", &SMALL);
@@ -193,7 +188,7 @@ async fn a_frontier_pass_killed_around_its_advance_neither_loses_nor_doubles() {
                       and o.event_subject_table = 'event_outbox' and o.safe_payload ->> 'source_key' = f.id::text) <> 1";
     for failpoint in ["frontier_before_advance:1", "frontier_after_advance:1", "frontier_before_advance:3"] {
         registry.sql(foreign).await;
-        registry.daemon("poll", &[("GOV_HANDOFF_FAILPOINT", failpoint)]).end(failpoint).await;
+        registry.daemon("poll", &[("GOV_HANDOFF_FAILPOINT", failpoint)]).dies_at(failpoint).await;
         registry.sql(foreign).await;
         let _daemon = registry.daemon("poll", &[]);
         until("each foreign event is signalled once", async || registry.number(missing).await == 0).await;
@@ -210,7 +205,7 @@ async fn a_process_killed_after_setting_poison_aside_hands_off_the_rest() {
                   select case when g = 7 then (select string_agg(md5(i::text), '') from generate_series(1, 400) i) else 'e' || g end, 'c'
                     from generate_series(1, 40) g")
             .await;
-        registry.daemon(mode, &[("GOV_HANDOFF_FAILPOINT", "after_bisect:1")]).end("after_bisect").await;
+        registry.daemon(mode, &[("GOV_HANDOFF_FAILPOINT", "after_bisect:1")]).dies_at("after_bisect:1").await;
         let daemon = registry.daemon(mode, &[]);
         registry.until_all_handed_off().await;
         assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 1, "{mode}");

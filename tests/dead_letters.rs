@@ -290,7 +290,7 @@ async fn killed_between_any_two_steps_of_a_retry_nothing_is_missing_and_nothing_
         for (n, failpoint) in
             ["after_bisect:1", "retry_before_letter:1", "retry_after_letter:1"].iter().enumerate()
         {
-            registry.daemon(mode, &[("GOV_HANDOFF_FAILPOINT", failpoint)]).end(failpoint).await;
+            registry.daemon(mode, &[("GOV_HANDOFF_FAILPOINT", failpoint)]).dies_at(failpoint).await;
             let (staged, letters) = (registry.number(STAGED).await, registry.number(LETTERS).await);
             let expected = if n < 2 { (1, 0) } else { (0, 1) };
             assert_eq!((staged, letters), expected, "{mode} {failpoint}: in one of the two, never in both");
@@ -306,11 +306,11 @@ async fn killed_between_any_two_steps_of_a_retry_nothing_is_missing_and_nothing_
     // Accepted at last: killed when the signal is recorded and the row still staged.
     let registry = poisoned(1_000, 1, 1).await;
     registry.sql(BIRTHS).await;
-    registry.daemon("poll", &[("GOV_HANDOFF_FAILPOINT", "after_bisect:1")]).end("after_bisect").await;
+    registry.daemon("poll", &[("GOV_HANDOFF_FAILPOINT", "after_bisect:1")]).dies_at("after_bisect:1").await;
     registry.sql(CURE).await;
     registry
         .daemon("poll", &[("GOV_HANDOFF_FAILPOINT", "retry_after_apply:1")])
-        .end("retry_after_apply")
+        .dies_at("retry_after_apply:1")
         .await;
     assert_eq!(registry.number(STAGED).await, 1);
     let daemon = registry.daemon("poll", &[]);

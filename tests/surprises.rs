@@ -186,6 +186,7 @@ async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
         }
     })
     .await;
+    registry.until_finding("stream_column_mismatch").await;
     until_resolved(&registry, "stream_column_mismatch").await;
     finish(registry, daemon).await;
 }

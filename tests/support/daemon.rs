@@ -1,5 +1,6 @@
 //! `gov-handoff run` as a child process that can be signalled, killed, measured and read.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,6 +9,9 @@ use super::{Database, Log, PATIENCE, connect, program, signal, until_true, withi
 
 /// How long a daemon may take to end when it is asked; it promises ten seconds.
 const FAREWELL: Duration = Duration::from_secs(30);
+
+/// SIGABRT, by which a process ends at a failpoint.
+const ABORTED: i32 = 6;
 
 /// Settings of [`Daemon::eager`]: a killed daemon's lease expires soon, and a lost stream is tried again soon.
 const EAGER: [(&str, &str); 2] = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_STREAM_RETRY", "500ms")];
@@ -97,6 +101,12 @@ impl Daemon {
     /// Waits until it ends by itself.
     pub async fn end(&mut self, what: &str) -> ExitStatus {
         self.end_within(PATIENCE, what).await
+    }
+
+    /// Waits until it dies at its failpoint, and in no other way.
+    pub async fn dies_at(&mut self, failpoint: &str) {
+        let status = self.end(failpoint).await;
+        assert_eq!(status.signal(), Some(ABORTED), "{failpoint}: {status}: {}", self.log());
     }
 
     async fn end_within(&mut self, limit: Duration, what: &str) -> ExitStatus {
