@@ -4,18 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::process::{Registry, done, run};
-use crate::support::{connect, until as until_true};
+use crate::support::{Database, active, cli, connect, done};
 
 /// Signals about births, emitted ones.
 const SIGNALS: &str = "select count(*) from event_outbox where event_domain = 'governance' and event_subject_table = 'birth_registry' and event_stream <> 'health'";
 
-async fn until(registry: &Registry, condition: &str) {
-    until_true(&registry.client, condition).await;
-}
-
 /// A role that may do what a careless administrator lets everybody do, and its session.
-async fn intruder(registry: &Registry) -> tokio_postgres::Client {
+async fn intruder(registry: &Database) -> tokio_postgres::Client {
     let role = format!("intruder_{}", registry.name);
     registry.sql(&format!("create role {role} login; grant create on schema public to {role}")).await;
     let (_, place) = registry.url.split_once('@').expect("a user in the URL");
@@ -24,7 +19,7 @@ async fn intruder(registry: &Registry) -> tokio_postgres::Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_may_create_in_public_runs_nothing_as_the_gates_or_the_daemon() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let intruder = intruder(&registry).await;
     // Each would be preferred to what is meant if its schema were searched: by exact types where ours need a cast, or by name.
     let trap = "
@@ -55,7 +50,7 @@ async fn whoever_may_create_in_public_runs_nothing_as_the_gates_or_the_daemon() 
         registry.until_mode(mode).await;
         registry.births(mode, 20).await;
         registry.until_all_handed_off().await;
-        until(&registry, "select count(*) = 5 from v_governance_certificate").await;
+        registry.until("select count(*) = 5 from v_governance_certificate").await;
         registry.sql("select fn_governance_watch(); select fn_governance_route_worker_health()").await;
         drop(daemon);
     }
@@ -64,19 +59,19 @@ async fn whoever_may_create_in_public_runs_nothing_as_the_gates_or_the_daemon() 
         &["status"],
         &["doctor"],
         &["retire", "--before", "2100-01-01"],
-        &["replay", "--source", "birth_registry"],
+        &["replay", "--source", "birth_registry", "--from", "0"],
     ] {
-        run(&registry.url, arguments).await;
+        let ran = cli(&registry.url, arguments).await;
+        assert!((0..2).contains(&ran.code), "{arguments:?} did not run: {}{}", ran.out, ran.err);
     }
     let caught = registry.texts("select distinct what || ' as ' || who from public.caught").await;
     assert_eq!(caught, Vec::<String>::new());
-    registry.drop_slots().await;
 }
 
 /// Whoever owns a source owns its types and its name. A cast of such a type, or a view under that name, would run as the reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_owns_a_source_runs_nothing_as_the_daemon() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     // What a sequence was asked for is not taken back with the transaction.
     registry
         .sql(
@@ -95,11 +90,11 @@ async fn whoever_owns_a_source_runs_nothing_as_the_daemon() {
     done(&registry.url, &["sources", "apply", definition.to_str().expect("a path")]).await;
     let _daemon = registry.daemon("poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]);
     let handed_off = "select exists (select from event_outbox where canonical_address = 'fine:";
-    until(&registry, &format!("{handed_off}1')")).await;
+    registry.until(&format!("{handed_off}1')")).await;
     registry
         .sql("create cast (public.mood as text) with function public.tell(public.mood); insert into public.owned values (2, 'fine')")
         .await;
-    until(&registry, &format!("{handed_off}2')")).await;
+    registry.until(&format!("{handed_off}2')")).await;
     registry
         .sql(
             "begin; alter table public.owned rename to was;
@@ -109,12 +104,15 @@ async fn whoever_owns_a_source_runs_nothing_as_the_daemon() {
     let finding = "select exists (select from system_issues where coalesce_key = 'source_unreadable:owned' and resolved_at is null)";
     let called = "select count(*) from public.calls where is_called";
     assert_eq!(registry.number(called).await, 0, "by the cast");
-    until(&registry, finding).await;
+    registry.until(finding).await;
     assert_eq!(registry.number(called).await, 0, "by the daemon");
-    run(&registry.url, &["audit", "--full"]).await;
+    cli(&registry.url, &["audit", "--full"]).await;
     assert_eq!(registry.number(called).await, 0, "by the audit");
-    run(&registry.url, &["replay", "--source", "owned"]).await;
-    run(&registry.url, &["doctor"]).await;
+    // The replay gets as far as the source, and is refused there.
+    let replay = cli(&registry.url, &["replay", "--source", "owned", "--from", "0"]).await;
+    assert!(replay.code == 2 && !replay.err.contains("Usage"), "{}{}", replay.out, replay.err);
+    let doctor = cli(&registry.url, &["doctor"]).await;
+    assert!(doctor.code < 2, "{}{}", doctor.out, doctor.err);
     assert_eq!(registry.number(called).await, 0, "by a replay or the doctor");
     std::fs::remove_file(definition).expect("removed");
 }
@@ -122,7 +120,7 @@ async fn whoever_owns_a_source_runs_nothing_as_the_daemon() {
 /// Every function of ours looks in the system's schema alone, or was parsed once and for all when it was made.
 #[tokio::test]
 async fn no_function_of_ours_searches_a_schema_that_others_may_write_to() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let loose = "select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
                   where (n.nspname = 'gov_handoff' or p.proname like 'fn\\_governance%') and p.prosqlbody is null
                     and not coalesce(p.proconfig @> array['search_path=pg_catalog, pg_temp'], false)";
@@ -138,7 +136,7 @@ async fn no_function_of_ours_searches_a_schema_that_others_may_write_to() {
 /// In functions and in statements every table and function of ours is named with its schema.
 #[tokio::test]
 async fn every_name_in_our_sql_is_qualified() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let names = "select c.relname::text from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'v')
                   union select p.proname::text from pg_proc p where p.pronamespace = 'gov_handoff'::regnamespace";
     let names: BTreeSet<String> = registry.texts(names).await.into_iter().collect();
@@ -190,7 +188,7 @@ fn unqualified<'l>(line: &'l str, names: &'l BTreeSet<String>) -> impl Iterator<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_cannot_become_the_owner_by_a_temporary_table() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.births("b", 10).await;
     done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
     done(&registry.url, &["audit", "--full"]).await;
@@ -218,7 +216,7 @@ async fn an_operator_cannot_become_the_owner_by_a_temporary_table() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_retired_is_not_emitted_again_by_a_slot_that_stood_behind() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     done(&registry.url, &["replication", "setup"]).await;
     registry.births("b", 20).await;
     done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
@@ -251,13 +249,12 @@ async fn what_was_retired_is_not_emitted_again_by_a_slot_that_stood_behind() {
         "by the ranges"
     );
     done(&registry.url, &["audit", "--full", "--check"]).await;
-    registry.drop_slots().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_was_mapped_before_a_definition_changed_is_mapped_again() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
+        let registry = active().await;
         let daemon = registry.capturing(mode, "1h").await;
         registry.births("before", 1).await;
         registry.until_all_handed_off().await;
@@ -270,54 +267,50 @@ async fn a_row_that_was_mapped_before_a_definition_changed_is_mapped_again() {
         registry.births("between", 1).await;
         let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
                                        and application_name like 'gov-handoff%writer%')";
-        until(&registry, waits).await;
+        registry.until(waits).await;
         let put = "select gov_handoff.gov_source_put(worker_name, source_name,
                        jsonb_set(metadata, '{rule,0,kind}', '\"governance.handoff.count_changed\"'), -2147483648, 2147483647)
                      from gov_worker_cursor where source_name = 'birth_registry' and metadata ? 'id'";
         operator.batch_execute(put).await.expect("redefined");
         operator.batch_execute("commit").await.expect("in force");
-        until(&registry, "select exists (select from event_outbox where canonical_address = 'c1:between1')")
+        registry
+            .until("select exists (select from event_outbox where canonical_address = 'c1:between1')")
             .await;
         let kinds = registry
             .texts("select event_type from event_outbox where canonical_address = 'c1:between1'")
             .await;
         assert_eq!(kinds, ["governance.handoff.count_changed"], "{mode}");
         drop(daemon);
-        registry.drop_slots().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn births_that_take_the_ids_of_others_have_handoffs_of_their_own() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
+        let registry = active().await;
         let daemon = registry.daemon(mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")]);
         registry.until_mode(mode).await;
         registry.births("first", 10).await;
-        until(&registry, &format!("select ({SIGNALS}) = 13")).await;
+        registry.until(&format!("select ({SIGNALS}) = 13")).await;
         registry.sql("truncate birth_registry restart identity").await;
         registry.births("reborn", 10).await;
-        until(&registry, &format!("select ({SIGNALS}) = 26")).await;
+        registry.until(&format!("select ({SIGNALS}) = 26")).await;
         let reborn = "select count(*) from event_outbox where safe_payload ->> 'object_ref' like '%:reborn%'";
         assert_eq!(registry.number(reborn).await, 13, "{mode}");
-        until(
-            &registry,
-            "select exists (select from system_issues where coalesce_key = 'row_replaced:birth_registry')",
+        registry.until("select exists (select from system_issues where coalesce_key = 'row_replaced:birth_registry')",
         )
         .await;
-        let audit = run(&registry.url, &["audit", "--full"]).await;
-        let said = String::from_utf8_lossy(&audit.stdout).into_owned();
-        assert!(audit.status.success(), "{mode}: {said}");
+        let audit = cli(&registry.url, &["audit", "--full"]).await;
+        assert_eq!(audit.code, 0, "{mode}: {}", audit.out);
         assert_eq!(registry.number(SIGNALS).await, 26, "{mode}: nothing twice");
         drop(daemon);
-        registry.drop_slots().await;
     }
 }
 
 /// The books corrupted by hand: a signal that is another row's. The audit says so and the row gets one of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_notices_that_a_signal_is_about_another_row() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.births("b", 5).await;
     done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
     done(&registry.url, &["audit", "--full"]).await;
@@ -327,9 +320,9 @@ async fn an_audit_notices_that_a_signal_is_about_another_row() {
                where safe_payload ->> 'object_ref' = 'c2:b2'",
         )
         .await;
-    let check = run(&registry.url, &["audit", "--full", "--check"]).await;
-    assert_eq!(check.status.code(), Some(1), "{}", String::from_utf8_lossy(&check.stdout));
-    run(&registry.url, &["audit", "--full"]).await;
+    let check = cli(&registry.url, &["audit", "--full", "--check"]).await;
+    assert_eq!(check.code, 1, "{}", check.out);
+    cli(&registry.url, &["audit", "--full"]).await;
     let own = "select count(*) from event_outbox where safe_payload ->> 'object_ref' = 'c2:b2'";
     assert_eq!(registry.number(own).await, 1);
     done(&registry.url, &["audit", "--full"]).await;
@@ -337,7 +330,7 @@ async fn an_audit_notices_that_a_signal_is_about_another_row() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn advisory_locks_of_anybody_stop_no_handoff() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let intruder = intruder(&registry).await;
     let locks = "select pg_advisory_lock(6748001, n) from generate_series(0, 9) n; select pg_advisory_lock(6748002, n) from generate_series(0, 9) n";
     intruder.batch_execute(locks).await.expect("locks");
@@ -353,7 +346,7 @@ async fn advisory_locks_of_anybody_stop_no_handoff() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renamed_table_that_is_registered_again_is_recognised() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.births("b", 40).await;
     done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
     let before = registry.number(SIGNALS).await;
@@ -376,7 +369,7 @@ async fn a_renamed_table_that_is_registered_again_is_recognised() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_took_the_key_of_one_that_still_waits_is_handed_off_once() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
+        let registry = active().await;
         registry
             .sql("select gov_handoff.gov_source_put(worker_name, source_name, metadata || '{\"trust\": {\"producers\": [\"good\"]}}', -2147483648, 2147483647)
                     from gov_worker_cursor where source_name = 'birth_registry' and metadata ? 'id'")
@@ -389,31 +382,28 @@ async fn a_row_that_took_the_key_of_one_that_still_waits_is_handed_off_once() {
             )
         };
         registry.sql(&birth("old", "bad")).await;
-        until(&registry, "select exists (select from event_pending where last_error = 'untrusted_source')")
+        registry
+            .until("select exists (select from event_pending where last_error = 'untrusted_source')")
             .await;
         registry.sql(&format!("truncate birth_registry restart identity; {}", birth("new", "good"))).await;
         let signals = "select count(*) from event_outbox where safe_payload ->> 'object_ref' = 'c:new'";
-        until(&registry, &format!("select ({signals}) > 0")).await;
+        registry.until(&format!("select ({signals}) > 0")).await;
         registry.sql(&birth("next", "good")).await;
         let certified = "select exists (select from gov_worker_cursor where source_name = 'birth_registry' \
                          and (last_run_summary #>> '{certificate,taken_at}')::timestamptz > ";
-        let now = registry.text("select clock_timestamp()::text").await.expect("the server's time");
-        until(&registry, &format!("{certified} '{now}')")).await;
+        let now = registry.text("select clock_timestamp()::text").await;
+        registry.until(&format!("{certified} '{now}')")).await;
         assert_eq!(registry.number(signals).await, 1, "{mode}");
         // The capture of the row that is gone is tried again, by its key, which is the new row's.
         done(&registry.url, &["trust", "grant", "--source", "birth_registry", "--producer", "bad"]).await;
-        until(&registry, "select not exists (select from event_pending where processed_at is null and last_error = 'untrusted_source')")
-            .await;
-        until(
-            &registry,
-            "select not exists (select from event_pending where event_type_hint = 'governance.handoff.retry' \
-                          and processed_at is null)",
-        )
-        .await;
+        let waiting = |what: &str| {
+            format!("select not exists (select from event_pending where processed_at is null and {what})")
+        };
+        registry.until(&waiting("last_error = 'untrusted_source'")).await;
+        registry.until(&waiting("event_type_hint = 'governance.handoff.retry'")).await;
         assert_eq!(registry.number(signals).await, 1, "{mode}: after the capture was promoted");
         drop(daemon);
-        run(&registry.url, &["audit", "--full"]).await;
+        cli(&registry.url, &["audit", "--full"]).await;
         assert_eq!(registry.number(signals).await, 1, "{mode}: after an audit");
-        registry.drop_slots().await;
     }
 }

@@ -1,12 +1,11 @@
 //! Our own audit rows go to a table that we read: they never come back.
 
-use crate::support::{Daemon, TestDb, done, migrated, number, until};
+use crate::support::{Daemon, Database, done, migrated};
 
 const OURS: &str = "select count(*) from registry_changelog where source_system = 'gov-handoff'";
 
-async fn ticks(db: &TestDb) -> i64 {
-    number(&db.client, "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'")
-        .await
+async fn ticks(db: &Database) -> i64 {
+    db.number("select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'").await
 }
 
 async fn audit_rows_stay_out(mode: &str) {
@@ -25,33 +24,32 @@ async fn audit_rows_stay_out(mode: &str) {
              insert into registry_changelog (entity_type, entity_code, action) values ('species', 's{round}', 'retire')"
         );
         db.client.batch_execute(&write).await.expect("write");
-        until(&db.client, &format!("select ({OURS}) >= {}", 2 * round)).await;
+        db.until(&format!("select ({OURS}) >= {}", 2 * round)).await;
     }
     // Nothing is written any more, so there is nothing to audit: ten ticks are three times the interval.
     let quiet = format!(
         "select (select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake') > {}",
         ticks(&db).await + 10
     );
-    until(&db.client, &quiet).await;
-    let before = number(&db.client, OURS).await;
+    db.until(&quiet).await;
+    let before = db.number(OURS).await;
     let quiet = format!(
         "select (select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake') > {}",
         ticks(&db).await + 10
     );
-    until(&db.client, &quiet).await;
-    assert_eq!(number(&db.client, OURS).await, before, "{mode}: audit rows call for audit rows");
+    db.until(&quiet).await;
+    assert_eq!(db.number(OURS).await, before, "{mode}: audit rows call for audit rows");
 
     // Seen and accounted for: no range below the last id is open because of them.
     let closed = "select not exists (select from gov_worker_gap g join registry_changelog r on r.id between g.lo and g.hi
                    where g.source_name = 'registry_changelog')";
-    until(&db.client, closed).await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    db.until(closed).await;
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     let signals =
         "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
-    assert_eq!(number(&db.client, signals).await, 8, "{mode}: four births, four changes");
+    assert_eq!(db.number(signals).await, 8, "{mode}: four births, four changes");
     assert_eq!(
-        number(
-            &db.client,
+        db.number(
             "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
         )
         .await,
@@ -60,7 +58,7 @@ async fn audit_rows_stay_out(mode: &str) {
     );
     let back = "select count(*) from event_outbox o join registry_changelog r on r.id::text = o.safe_payload ->> 'source_key'
                  where o.safe_payload ->> 'source' = 'registry_changelog' and r.source_system = 'gov-handoff'";
-    assert_eq!(number(&db.client, back).await, 0, "{mode}");
+    assert_eq!(db.number(back).await, 0, "{mode}");
     // Not by replay either.
     let replay = done(&db.url, &["replay", "--source", "registry_changelog", "--from", "0", "--json"]).await;
     assert!(replay.contains("\"emitted\": 0") && replay.contains("\"missing\": 0"), "{replay}");
@@ -85,18 +83,16 @@ async fn a_changelog_that_refuses_our_rows_stops_neither_dead_letters_nor_handof
                   insert into birth_registry (entity_code, collection_name) values ('poison', 'c'), ('fine', 'c')";
     db.client.batch_execute(refuse).await.expect("two constraints, two births");
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(number(&db.client, "select count(*) from iu_route_dead_letter").await, 1);
+    assert_eq!(db.number("select count(*) from iu_route_dead_letter").await, 1);
     assert_eq!(
-        number(
-            &db.client,
+        db.number(
             "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'"
         )
         .await,
         1
     );
     assert_eq!(
-        number(
-            &db.client,
+        db.number(
             "select count(*) from system_issues where coalesce_key = 'audit_row_refused:birth_registry'"
         )
         .await,

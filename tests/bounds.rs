@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::process::{Registry, until};
-use crate::support::{options, private_cluster};
+use crate::support::{active, active_on, options, private_cluster, until, within};
 
 /// What the process may have resident, in MiB, at any moment.
 const MEMORY: u64 = 64;
@@ -12,7 +11,7 @@ const MEMORY: u64 = 64;
 async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowledged_at_their_end() {
     const BIRTHS: i64 = 1_000_000;
     let cluster = private_cluster(options()).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     // The stream alone: a keyset pass would find the rows too, and show nothing about the slot.
     let mut daemon = registry.daemon("stream", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
     registry.until_streaming().await;
@@ -22,14 +21,14 @@ async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowl
              from generate_series(1, {BIRTHS}) g"
         ))
         .await;
-    let end = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    let end = registry.text("select pg_current_wal_insert_lsn()::text").await;
     registry.sql("commit").await;
     let past = format!(
         "select count(*) from pg_replication_slots where slot_name = '{}' and confirmed_flush_lsn > '{end}'",
         registry.slot()
     );
     let (mut parts, mut last) = (0, 0);
-    loop {
+    within(Duration::from_secs(300), "the transaction is acknowledged", async || {
         // The position is read before the rows are counted, so that it may be old but never early.
         let acknowledged = registry.number(&past).await == 1;
         let seen = registry
@@ -38,16 +37,11 @@ async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowl
         parts += u32::from(seen > last);
         last = seen;
         assert!(daemon.has_ended().is_none(), "{}", daemon.log());
-        if acknowledged {
-            assert_eq!(
-                registry.number("select count(*) from verify.handoffs").await,
-                BIRTHS,
-                "acknowledged too early"
-            );
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if acknowledged { Ok(()) } else { Err(format!("{seen} rows seen")) }
+    })
+    .await;
+    let signals = registry.number("select count(*) from verify.handoffs").await;
+    assert_eq!(signals, BIRTHS, "acknowledged too early");
     assert!(parts > 3, "it was applied in parts ({parts})");
     let once = "select count(distinct event_subject_ref) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'";
     assert_eq!(registry.number(once).await, BIRTHS);
@@ -56,7 +50,7 @@ async fn a_million_births_in_one_transaction_take_bounded_memory_and_are_acknowl
 
 #[tokio::test]
 async fn a_long_backlog_is_polled_in_bounded_memory() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.births("b", 200_000).await;
     let daemon = registry.daemon("poll", &[]);
     let born = "select count(*) from verify.handoffs where event_type = 'governance.handoff.object_born'";
@@ -68,7 +62,7 @@ async fn a_long_backlog_is_polled_in_bounded_memory() {
 #[tokio::test]
 async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
+        let registry = active().await;
         let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
         registry.until_mode(mode).await;
         registry
@@ -81,7 +75,6 @@ async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass(
         println!("{mode}: {} MiB resident with megabyte rows", daemon.peak_mib());
         assert!(daemon.peak_mib() < WIDE, "{mode}: {} MiB resident", daemon.peak_mib());
         drop(daemon);
-        registry.drop_slots().await;
     }
 }
 
@@ -92,7 +85,7 @@ const WIDE: u64 = 64;
 #[tokio::test]
 async fn rows_of_thirty_megabytes_take_the_memory_of_a_few_and_not_of_all() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
+        let registry = active().await;
         let daemon = registry.daemon(mode, &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
         registry.until_mode(mode).await;
         let before = daemon.peak_mib();
@@ -104,14 +97,13 @@ async fn rows_of_thirty_megabytes_take_the_memory_of_a_few_and_not_of_all() {
         println!("{mode}: {before} MiB resident before, {} MiB with rows of 30 MB", daemon.peak_mib());
         assert!(daemon.peak_mib() < MEMORY, "{mode}: {} MiB resident", daemon.peak_mib());
         drop(daemon);
-        registry.drop_slots().await;
     }
 }
 
 #[tokio::test]
 async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number() {
     const BIRTHS: i64 = 2_000;
-    let registry = Registry::new().await;
+    let registry = active().await;
     // Certified all the while, because that reads the same rows once more.
     let settings = [("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1s")];
     let daemon = registry.daemon("stream", &settings);
@@ -127,15 +119,14 @@ async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number
     println!("{} MiB resident with {BIRTHS} wide rows", daemon.peak_mib());
     assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 #[tokio::test]
 async fn an_idle_source_on_a_busy_server_retains_little_log() {
     const MIB: i64 = 1 << 20;
     let cluster = private_cluster(options()).await;
-    let registry = Registry::on(&cluster).await;
-    let neighbour = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
+    let neighbour = active_on(&cluster).await;
     let daemon = registry.daemon("stream", &[]);
     registry.until_streaming().await;
     registry.births("b", 3).await;
@@ -149,7 +140,7 @@ async fn an_idle_source_on_a_busy_server_retains_little_log() {
             "select pg_wal_lsn_diff(pg_current_wal_lsn(), {of})::bigint from pg_replication_slots where slot_name = '{slot}'"
         )
     };
-    let begun = registry.text("select pg_current_wal_lsn()::text").await.expect("a position");
+    let begun = registry.text("select pg_current_wal_lsn()::text").await;
     for round in 0..6 {
         let busy = if round % 2 == 0 { &registry } else { &neighbour };
         busy.sql("insert into busy select repeat(md5(g::text), 32) from generate_series(1, 40000) g").await;

@@ -1,7 +1,7 @@
 //! Signal, not data: what stands in the content columns of a source is found nowhere else.
 
 use crate::support::fixture::{ALL_KINDS, CANARY};
-use crate::support::{Daemon, TestDb, cli, cli_with, done, migrated, number, text, texts, until};
+use crate::support::{Daemon, Database, cli, cli_with, done, migrated};
 
 /// The address of a row that the outbox will refuse, so that errors have a row to talk about.
 const POISON: &str = "insert into birth_registry (id, entity_code, collection_name, birth_payload)
@@ -14,22 +14,22 @@ const EVERYTHING: &str =
     "trace,tokio_postgres::query=debug,tokio_postgres::prepare=trace,pgwire_replication=trace,log=trace";
 
 /// Every row of every table but the sources, as text.
-async fn everything_written(db: &TestDb) -> String {
+async fn everything_written(db: &Database) -> String {
     let tables = "select tablename::text from pg_tables where schemaname = 'public' and tablename not in
                   ('birth_registry', 'registry_changelog', 'pivot_definitions', 'governance_ruleset')";
     let mut all = String::new();
-    for table in texts(&db.client, tables).await {
+    for table in db.texts(tables).await {
         // The outbox is a source as well: what other domains wrote into it is theirs.
         let filter = if table == "event_outbox" { "where event_domain = 'governance'" } else { "" };
         let rows =
             format!("select coalesce(string_agg(to_jsonb(t)::text, ''), '') from public.{table} t {filter}");
-        all.push_str(&text(&db.client, &rows).await);
+        all.push_str(&db.text(&rows).await);
     }
     all
 }
 
 /// What a subscriber of this publication would receive from a slot.
-async fn received(db: &TestDb, slot: &str, publication: &str) -> Vec<u8> {
+async fn received(db: &Database, slot: &str, publication: &str) -> Vec<u8> {
     let peek = "select data from pg_logical_slot_peek_binary_changes($1, null, null,
                 'proto_version', '1', 'publication_names', $2)";
     let rows = db.client.query(peek, &[&slot, &publication]).await.expect("peek");
@@ -55,9 +55,8 @@ async fn contents_stay_behind(mode: &str) {
     .await;
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     db.client.batch_execute(POISON).await.expect("the poison");
-    until(&db.client, "select count(*) = 2 from iu_route_dead_letter").await;
-    until(
-        &db.client,
+    db.until("select count(*) = 2 from iu_route_dead_letter").await;
+    db.until(
         "select count(*) > 10 from event_pending where event_type_hint <> 'governance.handoff.certified'",
     )
     .await;
@@ -70,9 +69,9 @@ async fn contents_stay_behind(mode: &str) {
         .batch_execute("insert into birth_registry (id, renamed, collection_name, birth_payload) values (60, 'late', 'laws', '\"canary-7f3a-in-the-content\"')")
         .await
         .expect("a birth");
-    until(&db.client, "select count(*) > 0 from system_issues where issue_kind in
+    db.until("select count(*) > 0 from system_issues where issue_kind in
                        ('source_unreadable', 'source_column_missing', 'handoff_fallback', 'schema_drift') or detail::text like '%entity_code%'").await;
-    assert_eq!(daemon.sigterm(), 0);
+    assert_eq!(daemon.sigterm().await, 0);
     let (mut said, mut err) = (String::new(), String::new());
     for arguments in [
         &["replay", "--source", "birth_registry", "--from", "0", "--log", "trace"][..],
@@ -98,9 +97,7 @@ async fn contents_stay_behind(mode: &str) {
     for value in ["law-1", "behind-a-hole", "user:huyen"] {
         assert!(!log.contains(value) && !err.contains(value), "{mode}: {value} in the log");
     }
-    assert!(
-        number(&db.client, "select count(*) from event_outbox where event_domain = 'governance'").await > 0
-    );
+    assert!(db.number("select count(*) from event_outbox where event_domain = 'governance'").await > 0);
 }
 
 #[tokio::test]

@@ -6,31 +6,31 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::proof::{COUNT_FROM_ONE, SIGNALS, births, json, keys, latest, of, once, sql};
+use crate::proof::{COUNT_FROM_ONE, SIGNALS, births, json, keys, latest, of, once};
 use crate::support::sources::{register, rule, source};
-use crate::support::{Daemon, TestDb, cli, done, migrated, number, texts, until};
+use crate::support::{Daemon, Database, cli, done, migrated};
 
 const CHECK: [&str; 4] = ["audit", "--full", "--check", "--json"];
 const FULL: [&str; 3] = ["audit", "--full", "--json"];
 
 /// Ids from one on, so many births, handed off and proven.
-async fn proven(n: u32) -> TestDb {
+async fn proven(n: u32) -> Database {
     let db = migrated().await;
-    sql(&db.client, COUNT_FROM_ONE).await;
+    db.sql(COUNT_FROM_ONE).await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    sql(&db.client, &births(n)).await;
+    db.sql(&births(n)).await;
     once(&db.url).await;
     assert_eq!(cli(&db.url, &FULL).await.code, 0);
     db
 }
 
 /// A daemon that certifies births from now on, until the condition holds.
-async fn certifying_until(db: &TestDb, condition: &str) {
+async fn certifying_until(db: &Database, condition: &str) {
     let _daemon = Daemon::running(db, "poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]).await;
-    until(&db.client, condition).await;
+    db.until(condition).await;
 }
 
-async fn audited(db: &TestDb, arguments: &[&str], source: &str) -> (i32, Value) {
+async fn audited(db: &Database, arguments: &[&str], source: &str) -> (i32, Value) {
     let ran = cli(&db.url, arguments).await;
     assert!(ran.code == 0 || ran.code == 1, "{arguments:?}: {}{}", ran.out, ran.err);
     (ran.code, of(&json(&ran.out), source).clone())
@@ -40,13 +40,13 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-async fn signals(db: &TestDb) -> i64 {
-    number(&db.client, &format!("select count(*) from event_outbox where {SIGNALS}")).await
+async fn signals(db: &Database) -> i64 {
+    db.number(&format!("select count(*) from event_outbox where {SIGNALS}")).await
 }
 
 /// Texts with our separators in them, as keys of a source of its own.
-async fn add_texts(db: &TestDb) {
-    sql(&db.client, "create table texts (id text primary key, code text not null, born_at timestamptz default clock_timestamp())").await;
+async fn add_texts(db: &Database) {
+    db.sql("create table texts (id text primary key, code text not null, born_at timestamptz default clock_timestamp())").await;
     let order = "order = { column = \"born_at\", type = \"timestamptz\" }\n";
     let born = rule("object_born", "text", "text:{code}", ["object_class", "text"]);
     register(&db.url, &(source("texts", "text", &["id", "code", "born_at"]) + order + &born)).await;
@@ -57,17 +57,14 @@ async fn add_texts(db: &TestDb) {
 async fn a_signal_that_is_there_again_after_retention_is_doubled() {
     let db = proven(12).await;
     add_texts(&db).await;
-    sql(&db.client, "insert into texts (id, code) select 'k' || i, 't' || i from generate_series(1, 4) i")
-        .await;
+    db.sql("insert into texts (id, code) select 'k' || i, 't' || i from generate_series(1, 4) i").await;
     once(&db.url).await;
     assert_eq!(cli(&db.url, &FULL).await.code, 0);
-    sql(&db.client, &format!("create table kept as select * from event_outbox where {SIGNALS}")).await;
+    db.sql(&format!("create table kept as select * from event_outbox where {SIGNALS}")).await;
     done(&db.url, &["retire", "--before", "2999-01-01"]).await;
     assert_eq!(signals(&db).await, 0);
     assert_eq!(cli(&db.url, &CHECK).await.code, 0);
-    sql(
-        &db.client,
-        "insert into event_outbox select * from kept where event_type like '%object_born' and safe_payload ->> 'source_key' in ('5', '7', 'k2')",
+    db.sql("insert into event_outbox select * from kept where event_type like '%object_born' and safe_payload ->> 'source_key' in ('5', '7', 'k2')",
     )
     .await;
     let (code, births) = audited(&db, &CHECK, "birth_registry").await;
@@ -80,8 +77,7 @@ async fn a_signal_that_is_there_again_after_retention_is_doubled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_of_retention_for_a_signal_that_is_still_there_is_noticed() {
     let db = proven(9).await;
-    sql(
-        &db.client,
+    db.sql(
         "insert into gov_retired_range (source_name, lo, hi) values ('birth_registry', 2, 2);
          insert into gov_retired_signal (id, source_name)
          select id, 'birth_registry' from event_outbox where safe_payload ->> 'source_key' = '4'",
@@ -95,8 +91,8 @@ async fn a_mark_of_retention_for_a_signal_that_is_still_there_is_noticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_the_ranges_pass_over_is_found_by_the_certificate() {
     let db = proven(10).await;
-    sql(&db.client, "delete from gov_worker_gap where source_name = 'birth_registry'").await;
-    sql(&db.client, &births(3)).await;
+    db.sql("delete from gov_worker_gap where source_name = 'birth_registry'").await;
+    db.sql(&births(3)).await;
     certifying_until(&db, &format!("select count(*) = 10 + 3 + 3 + 1 from event_outbox where {SIGNALS}"))
         .await;
     assert_eq!(cli(&db.url, &CHECK).await.code, 0);
@@ -106,10 +102,8 @@ async fn a_row_that_the_ranges_pass_over_is_found_by_the_certificate() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_ranges_and_frontier_pass_over_is_found_by_the_audit() {
     let db = proven(10).await;
-    sql(&db.client, &births(2)).await;
-    sql(
-        &db.client,
-        "delete from gov_worker_gap where source_name = 'birth_registry' and hi > 10;
+    db.sql(&births(2)).await;
+    db.sql("delete from gov_worker_gap where source_name = 'birth_registry' and hi > 10;
          insert into gov_worker_gap (worker_name, source_name, lo, hi) values ('gov_handoff_intake', 'birth_registry', 13, 2147483647);
          insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier, relation, filenode)
          select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text,
@@ -135,8 +129,7 @@ async fn a_row_that_ranges_and_frontier_pass_over_is_found_by_the_audit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_that_left_the_ranges_without_a_row_are_a_finding() {
     let db = proven(10).await;
-    sql(&db.client, "update gov_worker_gap set lo = 21 where source_name = 'birth_registry' and lo = 11")
-        .await;
+    db.sql("update gov_worker_gap set lo = 21 where source_name = 'birth_registry' and lo = 11").await;
     let found = "select exists (select from system_issues where coalesce_key = 'source_not_conserved:birth_registry' \
                  and resolved_at is null and (detail ->> 'handed_off')::int = 20 and (detail ->> 'rows')::int = 10)";
     certifying_until(&db, found).await;
@@ -149,9 +142,7 @@ async fn versions_that_are_exchanged_by_hand_lose_and_double_nothing() {
     for mode in ["poll", "stream"] {
         let before = signals(&db).await;
         let daemon = Daemon::running(&db, mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms")]).await;
-        sql(
-            &db.client,
-            "begin; set constraints all deferred;
+        db.sql("begin; set constraints all deferred;
              create temp table swapped on commit drop as
                  select a.source_name, b.version from gov_source_version a join gov_source_version b
                      on (a.source_name, b.source_name) in (('birth_registry', 'registry_changelog'), ('registry_changelog', 'birth_registry'));
@@ -159,13 +150,11 @@ async fn versions_that_are_exchanged_by_hand_lose_and_double_nothing() {
              update gov_source_version v set version = s.version from swapped s where s.source_name = v.source_name; commit",
         )
         .await;
-        sql(&db.client, &births(3)).await;
-        until(&db.client, &format!("select count(*) = {} from event_outbox where {SIGNALS}", before + 4))
-            .await;
-        sql(&db.client, "update gov_source_version set version = gen_random_uuid()").await;
-        sql(&db.client, &births(3)).await;
-        until(&db.client, &format!("select count(*) = {} from event_outbox where {SIGNALS}", before + 8))
-            .await;
+        db.sql(&births(3)).await;
+        db.until(&format!("select count(*) = {} from event_outbox where {SIGNALS}", before + 4)).await;
+        db.sql("update gov_source_version set version = gen_random_uuid()").await;
+        db.sql(&births(3)).await;
+        db.until(&format!("select count(*) = {} from event_outbox where {SIGNALS}", before + 8)).await;
         drop(daemon);
     }
     let (code, found) = audited(&db, &CHECK, "birth_registry").await;
@@ -178,10 +167,9 @@ async fn versions_that_are_exchanged_by_hand_lose_and_double_nothing() {
 async fn a_signal_about_another_row_is_found_by_the_certificate() {
     let db = proven(9).await;
     done(&db.url, &["types", "deactivate", "object_born"]).await;
-    sql(&db.client, &births(3)).await;
+    db.sql(&births(3)).await;
     once(&db.url).await;
-    sql(
-        &db.client,
+    db.sql(
         "update event_outbox set safe_payload = safe_payload || '{\"object_ref\": \"laws:somebody\"}'
            where event_type like '%object_born' and safe_payload ->> 'source_key' = '4';
          update event_pending set capture_payload = capture_payload || '{\"object_ref\": \"laws:somebody\"}'
@@ -194,9 +182,9 @@ async fn a_signal_about_another_row_is_found_by_the_certificate() {
     certifying_until(&db, repaired).await;
     let own = "select capture_payload ->> 'object_ref' from event_pending \
                where event_type_hint like '%object_born' and capture_payload ->> 'source_key' in ('4', '11') order by id";
-    assert_eq!(texts(&db.client, own).await.len(), 3, "both have one of their own beside what stood there");
+    assert_eq!(db.texts(own).await.len(), 3, "both have one of their own beside what stood there");
     let said = "select count(*) from system_issues where coalesce_key = 'row_replaced:birth_registry' and resolved_at is null";
-    assert_eq!(number(&db.client, said).await, 1);
+    assert_eq!(db.number(said).await, 1);
     assert_eq!(cli(&db.url, &FULL).await.code, 0);
 }
 
@@ -214,14 +202,13 @@ async fn a_row_that_took_a_key_is_found_though_its_source_was_redefined_or_regis
             "select count(*) from event_outbox where event_type like '%object_born' and safe_payload ->> 'object_ref' = 'text:{code}'"
         )
     };
-    sql(&db.client, "insert into texts (id, code) values ('k', 'first')").await;
+    db.sql("insert into texts (id, code) values ('k', 'first')").await;
     once(&db.url).await;
     for (code, again) in [("redefined", false), ("registered", true)] {
         // As of a truncated table within one certifying interval.
-        sql(
-            &db.client,
-            &format!("begin; delete from texts; insert into texts (id, code) values ('k', '{code}'); commit"),
-        )
+        db.sql(&format!(
+            "begin; delete from texts; insert into texts (id, code) values ('k', '{code}'); commit"
+        ))
         .await;
         if again {
             done(&db.url, &["sources", "remove", "texts"]).await;
@@ -230,9 +217,9 @@ async fn a_row_that_took_a_key_is_found_though_its_source_was_redefined_or_regis
             register(&db.url, &(head.clone() + &born + &other)).await;
         }
         once(&db.url).await;
-        assert_eq!(number(&db.client, &about(code)).await, 1, "{code}");
+        assert_eq!(db.number(&about(code)).await, 1, "{code}");
     }
-    assert_eq!(number(&db.client, &about("first")).await, 1);
+    assert_eq!(db.number(&about("first")).await, 1);
     let (_, found) = audited(&db, &CHECK, "texts").await;
     assert_eq!((found["missing"].as_u64(), found["doubled"].as_u64()), (Some(0), Some(0)), "{found}");
 }
@@ -241,18 +228,16 @@ async fn a_row_that_took_a_key_is_found_though_its_source_was_redefined_or_regis
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_took_a_key_is_found_though_the_signals_of_the_other_were_retired() {
     let db = proven(6).await;
-    sql(
-        &db.client,
-        "delete from birth_registry where id = 6;
+    db.sql("delete from birth_registry where id = 6;
          insert into birth_registry (id, entity_code, collection_name, born_at) values (6, 'reborn', 'laws', clock_timestamp())",
     )
     .await;
     done(&db.url, &["retire", "--before", "2999-01-01"]).await;
     let left = format!("select safe_payload ->> 'object_ref' from event_outbox where {SIGNALS}");
     certifying_until(&db, &format!("select exists ({left})")).await;
-    assert_eq!(texts(&db.client, &left).await, ["laws:reborn"]);
+    assert_eq!(db.texts(&left).await, ["laws:reborn"]);
     assert_eq!(cli(&db.url, &FULL).await.code, 0);
-    assert_eq!(texts(&db.client, &left).await, ["laws:reborn"]);
+    assert_eq!(db.texts(&left).await, ["laws:reborn"]);
 }
 
 /// Item 8: a letter stands for its row, and not for another that took the key.
@@ -265,16 +250,12 @@ async fn a_row_that_took_the_key_of_a_dead_letter_is_found() {
     for (code, signals) in [("repeat('x', 1100000)", 0), ("'reborn'", 1), ("repeat('y', 1100000)", 1)] {
         let reborn =
             format!("begin; delete from texts; insert into texts (id, code) values ('k', {code}); commit");
-        sql(&db.client, &reborn).await;
+        db.sql(&reborn).await;
         once(&db.url).await;
         let found = format!(
             "select count(*) from event_outbox where {SIGNALS} and safe_payload ->> 'source' = 'texts'"
         );
-        assert_eq!(
-            (number(&db.client, letters).await, number(&db.client, &found).await),
-            (1, signals),
-            "{code}"
-        );
+        assert_eq!((db.number(letters).await, db.number(&found).await), (1, signals), "{code}");
     }
     let (_, found) = audited(&db, &CHECK, "texts").await;
     assert_eq!(found["missing"].as_u64(), Some(0), "{found}");
@@ -285,20 +266,16 @@ async fn a_row_that_took_the_key_of_a_dead_letter_is_found() {
 async fn every_hostile_key_is_missed_by_its_own_name() {
     let db = proven(1).await;
     add_texts(&db).await;
-    sql(
-        &db.client,
-        "insert into texts (id, code)
+    db.sql("insert into texts (id, code)
          select k, 'c' || row_number() over () from unnest(array['k', 'k' || chr(31) || 'governance.handoff.object_born',
              'k:governance.handoff.object_born', '1:k', 'texts:k', 'k%3A', 'k:', 'k' || chr(31), '']) k",
     )
     .await;
     once(&db.url).await;
     assert_eq!(cli(&db.url, &FULL).await.code, 0);
-    for key in texts(&db.client, "select id from texts order by id").await {
+    for key in db.texts("select id from texts order by id").await {
         let quoted = key.replace('\'', "''");
-        sql(
-            &db.client,
-            &format!("delete from event_outbox where safe_payload ->> 'source' = 'texts' and safe_payload ->> 'source_key' = '{quoted}'"),
+        db.sql(&format!("delete from event_outbox where safe_payload ->> 'source' = 'texts' and safe_payload ->> 'source_key' = '{quoted}'"),
         )
         .await;
         let (code, found) = audited(&db, &FULL, "texts").await;
@@ -312,15 +289,13 @@ async fn every_hostile_key_is_missed_by_its_own_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_of_a_table_under_another_name_are_known_by_their_identity() {
     let db = proven(8).await;
-    sql(
-        &db.client,
-        "update event_outbox set event_subject_table = 'before_it_was_renamed' where safe_payload ->> 'source' = 'birth_registry'",
+    db.sql("update event_outbox set event_subject_table = 'before_it_was_renamed' where safe_payload ->> 'source' = 'birth_registry'",
     )
     .await;
     let before = signals(&db).await;
     let (code, found) = audited(&db, &FULL, "birth_registry").await;
     assert_eq!((code, signals(&db).await), (0, before), "{found}");
-    sql(&db.client, "delete from event_outbox where safe_payload ->> 'source_key' = '3'").await;
+    db.sql("delete from event_outbox where safe_payload ->> 'source_key' = '3'").await;
     let (code, found) = audited(&db, &FULL, "birth_registry").await;
     assert_eq!((code, keys(&found["missing_keys"])), (1, set(&["3"])), "{found}");
     assert_eq!(signals(&db).await, before);

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use gov_handoff::embedded::{Cluster, StopMode};
 
-use crate::support::process::{Dice, Process, Registry, done, seed, under_writers, until, verdict};
-use crate::support::{blocking, connect, options, private_cluster};
+use crate::support::{
+    Database, Random, active, active_on, blocking, connect, done, number, options, private_cluster, seed,
+    under_writers, until, until_all_handed_off,
+};
 
 /// A second slot, read by the server's own test plugin, knows where each commit ends. What our slot has acknowledged
 /// must be recorded (returns how much that is): the keyset lane would repair the loss later, and hide it.
-async fn assert_acknowledged_is_recorded(registry: &Registry) -> i64 {
+async fn assert_acknowledged_is_recorded(registry: &Database) -> i64 {
     // A temporary table, because the server cannot guess how many changes there are.
     registry
         .sql(&format!(
@@ -35,7 +37,7 @@ async fn assert_acknowledged_is_recorded(registry: &Registry) -> i64 {
     registry.number("select count(*) from acknowledged").await
 }
 
-async fn witness(registry: &Registry) {
+async fn witness(registry: &Database) {
     // Ours first: what was committed before it exists is not its to acknowledge.
     done(&registry.url, &["replication", "setup"]).await;
     registry
@@ -49,7 +51,7 @@ async fn witness(registry: &Registry) {
 /// Small batches, so that a few hundred rows pass every step several times.
 const SMALL: [(&str, &str); 2] = [("GOV_HANDOFF_BATCH_ROWS", "20"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")];
 
-async fn dies_at(registry: &Registry, mode: &str, failpoint: &str) {
+async fn dies_at(registry: &Database, mode: &str, failpoint: &str) {
     let settings = [&SMALL[..], &[("GOV_HANDOFF_FAILPOINT", failpoint)]].concat();
     let mut daemon = registry.daemon(mode, &settings);
     if mode == "stream" {
@@ -66,21 +68,16 @@ async fn dies_at(registry: &Registry, mode: &str, failpoint: &str) {
         registry.sql("insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'x', 'retire')").await;
         round += 1;
         assert!(round < 3_000, "{failpoint} was never reached: {}", daemon.log());
+        // A pace, not a wait: transactions come one by one until it is dead.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let status = daemon.end(failpoint).await;
-    assert_eq!(
-        std::os::unix::process::ExitStatusExt::signal(&status),
-        Some(6),
-        "{failpoint}: {}",
-        daemon.log()
-    );
+    daemon.dies_at(failpoint).await;
     registry.births(&format!("{failpoint}-while-dead-"), 5).await;
 }
 
 #[tokio::test]
 async fn a_stream_killed_around_apply_and_acknowledge_neither_loses_nor_doubles() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     witness(&registry).await;
     let mut acknowledged = 0;
     for step in ["before_apply", "after_apply", "after_acknowledge"] {
@@ -94,18 +91,17 @@ async fn a_stream_killed_around_apply_and_acknowledge_neither_loses_nor_doubles(
         }
     }
     assert!(acknowledged > 300, "the witness saw {acknowledged}");
-    registry.drop_slots().await;
 }
 
 #[tokio::test]
 async fn a_stream_killed_between_recording_and_confirming_an_idle_position_continues() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     {
         let mut daemon = registry.daemon("stream", &[("GOV_HANDOFF_FAILPOINT", "after_confirm:1")]);
         registry.until_streaming().await;
         // Log that holds nothing for us makes an idle position worth confirming.
         registry.sql("create table elsewhere as select g from generate_series(1, 400000) g").await;
-        daemon.end("after_confirm").await;
+        daemon.dies_at("after_confirm:1").await;
     }
     registry.births("b", 10).await;
     let daemon = registry.daemon("stream", &SMALL);
@@ -113,7 +109,6 @@ async fn a_stream_killed_between_recording_and_confirming_an_idle_position_conti
     let lost = "select count(*) from system_issues where issue_kind = 'slot_lost'";
     assert_eq!(registry.number(lost).await, 0, "our record is ahead of the slot, never behind");
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 /// The position of a lone birth is recorded later than the birth is handed off, so it is acknowledged later still.
@@ -121,7 +116,7 @@ async fn a_stream_killed_between_recording_and_confirming_an_idle_position_conti
 async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
     // A server of its own, whose log ends with what we wrote.
     let cluster = private_cluster(options()).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     witness(&registry).await;
     let slot = registry.slot();
     let ahead = format!(
@@ -135,7 +130,10 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
         for birth in 0..60 {
             registry.births(&format!("lone-{round}-{birth}-"), 1).await;
             assert_eq!(registry.number(&ahead).await, 0, "acknowledged ahead of the record");
-            tokio::time::sleep(Duration::from_millis(25)).await;
+            let code = format!("lone-{round}-{birth}-1");
+            let alone =
+                format!("select count(*) > 0 from verify.handoffs where canonical_address like '%:{code}'");
+            registry.until(&alone).await;
         }
         daemon.kill();
         acknowledged = assert_acknowledged_is_recorded(&registry).await;
@@ -146,7 +144,7 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
     registry.until_streaming().await;
     registry.until_all_handed_off().await;
     // At rest the last of them is acknowledged without anything after it.
-    let here = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    let here = registry.text("select pg_current_wal_insert_lsn()::text").await;
     let past = format!(
         "select count(*) from pg_replication_slots where slot_name = '{slot}' and confirmed_flush_lsn >= '{here}'"
     );
@@ -155,7 +153,7 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
     // Asked before it commits: afterwards our own commit may lie before the answer.
     registry.sql("begin").await;
     registry.births("last", 1).await;
-    let here = registry.text("select pg_current_wal_insert_lsn()::text").await.expect("a position");
+    let here = registry.text("select pg_current_wal_insert_lsn()::text").await;
     registry.sql("commit").await;
     registry.until_all_handed_off().await;
     daemon.signal("TERM");
@@ -166,12 +164,11 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
     assert!(registry.number(&left).await <= 0, "{} bytes are sent again", registry.number(&left).await);
     let lost = "select count(*) from system_issues where issue_kind = 'slot_lost'";
     assert_eq!(registry.number(lost).await, 0, "our record is ahead of the slot, never behind");
-    registry.drop_slots().await;
 }
 
 #[tokio::test]
 async fn a_poller_killed_around_apply_neither_loses_nor_doubles() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     for step in ["keyset_before_apply", "keyset_after_apply"] {
         for time in [1, 3] {
             dies_at(&registry, "poll", &format!("{step}:{time}")).await;
@@ -183,7 +180,7 @@ async fn a_poller_killed_around_apply_neither_loses_nor_doubles() {
 
 #[tokio::test]
 async fn a_frontier_pass_killed_around_its_advance_neither_loses_nor_doubles() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let foreign = "insert into event_outbox (event_domain, event_type, event_stream, canonical_address, actor_ref, source_system)
                    select 'iu', 'iu.born', 'birth', 'iu:' || g, 'a', 's' from generate_series(1, 30) g";
     let missing = "select count(*) from event_outbox f where f.event_domain = 'iu' and
@@ -191,7 +188,7 @@ async fn a_frontier_pass_killed_around_its_advance_neither_loses_nor_doubles() {
                       and o.event_subject_table = 'event_outbox' and o.safe_payload ->> 'source_key' = f.id::text) <> 1";
     for failpoint in ["frontier_before_advance:1", "frontier_after_advance:1", "frontier_before_advance:3"] {
         registry.sql(foreign).await;
-        registry.daemon("poll", &[("GOV_HANDOFF_FAILPOINT", failpoint)]).end(failpoint).await;
+        registry.daemon("poll", &[("GOV_HANDOFF_FAILPOINT", failpoint)]).dies_at(failpoint).await;
         registry.sql(foreign).await;
         let _daemon = registry.daemon("poll", &[]);
         until("each foreign event is signalled once", async || registry.number(missing).await == 0).await;
@@ -201,20 +198,19 @@ async fn a_frontier_pass_killed_around_its_advance_neither_loses_nor_doubles() {
 #[tokio::test]
 async fn a_process_killed_after_setting_poison_aside_hands_off_the_rest() {
     for mode in ["poll", "stream"] {
-        let registry = Registry::new().await;
+        let registry = active().await;
         // Longer than an index entry may be: the database refuses its mark.
         registry
             .sql("insert into birth_registry (entity_code, collection_name)
                   select case when g = 7 then (select string_agg(md5(i::text), '') from generate_series(1, 400) i) else 'e' || g end, 'c'
                     from generate_series(1, 40) g")
             .await;
-        registry.daemon(mode, &[("GOV_HANDOFF_FAILPOINT", "after_bisect:1")]).end("after_bisect").await;
+        registry.daemon(mode, &[("GOV_HANDOFF_FAILPOINT", "after_bisect:1")]).dies_at("after_bisect:1").await;
         let daemon = registry.daemon(mode, &[]);
         registry.until_all_handed_off().await;
         assert_eq!(registry.number("select count(*) from iu_route_dead_letter").await, 1, "{mode}");
         assert_eq!(registry.number("select count(*) from verify.handoffs").await, 39, "{mode}");
         drop(daemon);
-        registry.drop_slots().await;
     }
 }
 
@@ -222,16 +218,16 @@ async fn a_process_killed_after_setting_poison_aside_hands_off_the_rest() {
 async fn random_kills_under_writers_neither_lose_nor_double() {
     let seed = seed();
     println!("GOV_HANDOFF_TEST_SEED={seed}");
-    let registry = Registry::new().await;
+    let registry = active().await;
     witness(&registry).await;
-    let mut dice = Dice::new(seed);
+    let mut dice = Random::new(seed);
     under_writers(&registry.url, seed, 3, async {
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
             let mode = ["auto", "auto", "stream", "poll"][usize::try_from(dice.below(4)).expect("small")];
             let batch = ["7", "5000"][usize::try_from(dice.below(2)).expect("small")];
             let mut daemon = registry.daemon(mode, &[("GOV_HANDOFF_BATCH_ROWS", batch)]);
-            // From before it has the lease to well into its work.
+            // The kill comes at any moment from before it has the lease to well into its work.
             tokio::time::sleep(Duration::from_millis(700 + dice.below(2_000))).await;
             daemon.kill();
         }
@@ -242,7 +238,6 @@ async fn random_kills_under_writers_neither_lose_nor_double() {
     registry.until_all_handed_off().await;
     assert!(registry.verdict().await.expected > 500, "the writers wrote");
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 async fn restart(cluster: &Arc<Cluster>, mode: StopMode) -> Duration {
@@ -257,19 +252,35 @@ async fn restart(cluster: &Arc<Cluster>, mode: StopMode) -> Duration {
     .await
 }
 
+/// Waits until the writers' rows come by the stream; asked over a new connection, because the server was away.
+async fn until_streamed(url: &str) {
+    let client = connect(url).await;
+    let streamed = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'";
+    let before = number(&client, streamed).await;
+    until("rows are streamed", async || number(&client, streamed).await >= before + 100).await;
+}
+
+/// Waits until the writers have found the server again.
+async fn until_written(url: &str) {
+    let client = connect(url).await;
+    let births = "select count(*) from birth_registry";
+    let before = number(&client, births).await;
+    until("births are written", async || number(&client, births).await >= before + 20).await;
+}
+
 #[tokio::test]
 async fn immediate_stops_of_the_server_in_mid_stream_neither_lose_nor_double() {
     let seed = seed();
     println!("GOV_HANDOFF_TEST_SEED={seed}");
     let cluster = Arc::new(private_cluster(options()).await);
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     let mut daemon = registry.daemon("auto", &[]);
     registry.until_streaming().await;
     for round in 0..3 {
         under_writers(&registry.url, seed + round, 3, async {
-            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            until_streamed(&registry.url).await;
             restart(&cluster, StopMode::Immediate).await;
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            until_written(&registry.url).await;
         })
         .await;
         recovered(&registry.url).await;
@@ -280,28 +291,20 @@ async fn immediate_stops_of_the_server_in_mid_stream_neither_lose_nor_double() {
 /// All is handed off, and by the stream again; asked over a new connection, because the server was away.
 async fn recovered(url: &str) {
     let client = connect(url).await;
-    until("all is handed off", async || {
-        let verdict = verdict(&client).await;
-        assert_eq!((verdict.twice, verdict.stray, verdict.marks_off), (0, 0, 0), "{verdict:?}");
-        verdict.missing == 0
-    })
-    .await;
+    until_all_handed_off(&client).await;
     let mode = "select count(*) from queue_heartbeat where metadata ->> 'mode' = 'stream'";
-    until("it streams again", async || {
-        client.query_one(mode, &[]).await.expect("mode").get::<_, i64>(0) == 1
-    })
-    .await;
+    until("it streams again", async || number(&client, mode).await == 1).await;
 }
 
 #[tokio::test]
 async fn a_fast_stop_is_not_held_up_by_the_stream() {
     let cluster = Arc::new(private_cluster(options()).await);
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     let mut daemon = registry.daemon("auto", &[]);
     registry.until_streaming().await;
     for round in 0..2 {
         under_writers(&registry.url, round, 2, async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            until_streamed(&registry.url).await;
             let took = restart(&cluster, StopMode::Fast).await;
             assert!(took < Duration::from_secs(6), "the server waited {took:?} for our acknowledgement");
         })
@@ -315,18 +318,41 @@ async fn a_fast_stop_is_not_held_up_by_the_stream() {
     recovered(&registry.url).await;
 }
 
+/// The stop signal comes while a batch is being applied. The daemon waits for the batch, acknowledges it, gives the lease back
+/// and ends; nothing of the batch is left to a successor.
 #[tokio::test]
 async fn a_stop_signal_drains_and_exits_cleanly() {
-    let registry = Registry::new().await;
-    let mut daemon: Process = registry.daemon("auto", &[]);
-    registry.until_streaming().await;
-    registry.births("b", 100).await;
-    daemon.signal("TERM");
-    assert_eq!(daemon.end("SIGTERM").await.code(), Some(0), "{}", daemon.log());
-    let free = "select count(*) from queue_heartbeat where executor_name = 'gov_handoff_intake' and lease_owner is null";
-    assert_eq!(registry.number(free).await, 1, "the lease is given back");
-    let daemon = registry.daemon("auto", &[]);
-    registry.until_all_handed_off().await;
-    drop(daemon);
-    registry.drop_slots().await;
+    for mode in ["stream", "poll"] {
+        let registry = active().await;
+        // With a lease of a second the write that waits below would be ended; the tables behind the stream are left alone.
+        let settings = [("GOV_HANDOFF_LEASE_TTL", "15s"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")];
+        let mut daemon = registry.daemon(mode, &settings);
+        daemon.captures(&registry.url, mode).await;
+        registry.births("before", 1).await;
+        registry.until_all_handed_off().await;
+        let blocker = connect(&registry.url).await;
+        blocker.batch_execute("begin; lock table event_outbox in share mode").await.expect("a lock");
+        registry.births("held", 100).await;
+        let here = registry.text("select pg_current_wal_insert_lsn()::text").await;
+        let applies = "select count(*) > 0 from pg_stat_activity where datname = current_database()
+                          and wait_event_type = 'Lock' and query like '%gov_handoff_apply%'";
+        registry.until(applies).await;
+        daemon.signal("TERM");
+        daemon.says("asked to stop, draining").await;
+        assert!(daemon.has_ended().is_none(), "{mode}: it left a batch under way: {}", daemon.log());
+        assert!(registry.verdict().await.missing >= 100, "{mode}: the batch is under way");
+        blocker.batch_execute("rollback").await.expect("the lock is free");
+        assert_eq!(daemon.end("SIGTERM").await.code(), Some(0), "{}", daemon.log());
+        let verdict = registry.verdict().await;
+        assert_eq!((verdict.missing, verdict.twice), (0, 0), "{mode}: drained, and by nobody else");
+        let free = "select count(*) from queue_heartbeat where executor_name = 'gov_handoff_intake' and lease_owner is null";
+        assert_eq!(registry.number(free).await, 1, "{mode}: the lease is given back");
+        if mode == "stream" {
+            let acknowledged = format!(
+                "select count(*) from pg_replication_slots where slot_name = '{}' and confirmed_flush_lsn >= '{here}'",
+                registry.slot()
+            );
+            assert_eq!(registry.number(&acknowledged).await, 1, "nothing of it is sent again");
+        }
+    }
 }

@@ -1,23 +1,8 @@
 //! The demo: it ends with a verdict computed from the tables, which holds, and which can fail.
 
-use std::process::{Output, Stdio};
-
 use gov_handoff::cli::demo::verdict::Verdict;
-use tokio::process::Command;
 
-use crate::support::{TestDb, fresh_database};
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
-
-async fn run(url: &str, arguments: &[&str]) -> Output {
-    let output = program().env("DATABASE_URL", url).args(arguments).output().await.expect("the program runs");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
+use crate::support::{Database, Ran, cli, done, fresh_database};
 
 /// The number behind a word of the printed verdict.
 fn told(text: &str, word: &str) -> i64 {
@@ -28,10 +13,10 @@ fn told(text: &str, word: &str) -> i64 {
 }
 
 /// A database with three births and a change, all handed off.
-async fn handed_off() -> TestDb {
+async fn handed_off() -> Database {
     let db = fresh_database(None).await;
-    run(&db.url, &["migrate"]).await;
-    run(&db.url, &["types", "activate", "--all"]).await;
+    done(&db.url, &["migrate"]).await;
+    done(&db.url, &["types", "activate", "--all"]).await;
     db.client
         .batch_execute(
             "insert into birth_registry (entity_code, collection_name, status)
@@ -40,16 +25,14 @@ async fn handed_off() -> TestDb {
         )
         .await
         .expect("insert");
-    run(&db.url, &["run", "--mode", "poll", "--once"]).await;
+    done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     db
 }
 
 #[tokio::test]
 async fn the_demo_ends_with_nothing_missing_and_nothing_twice() {
-    let output = program().args(["demo", "--plain", "--seconds", "8"]).output().await.expect("the demo runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}\n{errors}");
+    let Ran { code, out: text, err } = cli("", &["demo", "--plain", "--seconds", "8"]).await;
+    assert_eq!(code, 0, "{text}\n{err}");
     assert!(told(&text, "births") > 500, "{text}");
     assert!(told(&text, "changelog rows") > 100, "{text}");
     for word in ["missing", "twice", "never born"] {
@@ -62,9 +45,8 @@ async fn the_demo_ends_with_nothing_missing_and_nothing_twice() {
 
 #[tokio::test]
 async fn the_demo_stops_after_the_rows_asked_for() {
-    let output = program().args(["demo", "--plain", "--rows", "1500"]).output().await.expect("the demo runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
+    let Ran { code, out: text, err } = cli("", &["demo", "--plain", "--rows", "1500"]).await;
+    assert_eq!(code, 0, "{text}\n{err}");
     let rows = told(&text, "births") + told(&text, "changelog rows");
     assert!((1_500..2_000).contains(&rows), "{rows} rows: {text}");
 }

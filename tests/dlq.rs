@@ -1,10 +1,10 @@
 //! `dlq`: what an operator decides about dead letters, and what becomes of it.
 
 use crate::dead_letters::{CURE, LETTERS, POISON, SIGNALS, policy};
-use crate::support::{TestDb, cli, cli_with, connect, done, migrated, number, text, texts};
+use crate::support::{Database, cli, cli_with, connect, done, migrated};
 
 /// Three poison births among others, dead-lettered; the types are active.
-async fn with_letters() -> TestDb {
+async fn with_letters() -> Database {
     let db = migrated().await;
     done(&db.url, &["types", "activate", "--all"]).await;
     db.sql(POISON).await;
@@ -13,26 +13,25 @@ async fn with_letters() -> TestDb {
              values (1, 'poison a', 'c'), (2, 'fine', 'c'), (3, 'poison b', 'c'), (4, 'poison c', 'c');
              insert into registry_changelog (id, entity_type, entity_code, action) values (1, ' ', 'x', 'retire')").await;
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
-    assert_eq!(number(&db.client, LETTERS).await, 4);
+    assert_eq!(db.number(LETTERS).await, 4);
     db
 }
 
-async fn signals_and_letters(db: &TestDb) -> (i64, i64) {
-    (number(&db.client, SIGNALS).await, number(&db.client, LETTERS).await)
+async fn signals_and_letters(db: &Database) -> (i64, i64) {
+    (db.number(SIGNALS).await, db.number(LETTERS).await)
 }
 
 /// Of which sources letters are a finding.
-async fn complained_of(db: &TestDb) -> Vec<String> {
+async fn complained_of(db: &Database) -> Vec<String> {
     let open =
         "select coalesce_key from system_issues where issue_kind = 'handoff_dlq' and resolved_at is null";
-    texts(&db.client, open).await
+    db.texts(open).await
 }
 
-async fn letter_of(db: &TestDb, key: i32) -> String {
-    text(
-        &db.client,
-        &format!("select id::text from iu_route_dead_letter where idempotency_key = 'birth_registry:{key}'"),
-    )
+async fn letter_of(db: &Database, key: i32) -> String {
+    db.text(&format!(
+        "select id::text from iu_route_dead_letter where idempotency_key = 'birth_registry:{key}'"
+    ))
     .await
 }
 
@@ -45,27 +44,27 @@ async fn a_replay_hands_off_under_the_same_identity_and_one_that_fails_stays_ope
     assert!(failed.out.contains("0 of 3 dead letters replayed"), "{}", failed.out);
     assert!(failed.out.contains("constraint no_poison"), "{}", failed.out);
     let attempts = "select count(*) from iu_route_dead_letter where attempts = 2 and resolved_at is null and route_code = 'birth_registry'";
-    assert_eq!(number(&db.client, attempts).await, 3);
+    assert_eq!(db.number(attempts).await, 3);
     db.sql(CURE).await;
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
-    assert_eq!(number(&db.client, LETTERS).await, 4);
+    assert_eq!(db.number(LETTERS).await, 4);
     done(&db.url, &["audit", "--full"]).await;
-    assert_eq!(number(&db.client, SIGNALS).await, 1);
+    assert_eq!(db.number(SIGNALS).await, 1);
 
     let dry = done(&db.url, &["dlq", "replay", "--source", "birth_registry", "--dry-run"]).await;
     assert!(dry.contains("nothing was changed"), "{dry}");
-    assert_eq!(number(&db.client, SIGNALS).await, 1);
+    assert_eq!(db.number(SIGNALS).await, 1);
     let one = letter_of(&db, 3).await;
     done(&db.url, &["dlq", "replay", "--id", &one, "--actor", "huyen", "--reason", "mended"]).await;
     let identity = "select (id = gov_handoff.gov_handoff_identity('birth_registry', 'int4', '3', 'governance.handoff.object_born'))::text
                       from event_outbox where safe_payload ->> 'source_key' = '3'";
-    assert_eq!(text(&db.client, identity).await, "true");
+    assert_eq!(db.text(identity).await, "true");
     let closed = format!(
         "select resolution || ' ' || resolved_by || ' ' || (event_snapshot #>> '{{resolution,reason}}')
                             from iu_route_dead_letter where id = '{one}'"
     );
-    assert_eq!(text(&db.client, &closed).await, "replayed huyen mended");
-    assert_eq!(number(&db.client, LETTERS).await, 3);
+    assert_eq!(db.text(&closed).await, "replayed huyen mended");
+    assert_eq!(db.number(LETTERS).await, 3);
     // Once more: it is not open any more.
     let again = cli(&db.url, &["dlq", "replay", "--id", &one]).await;
     assert!(again.code == 1 && again.err.contains("no open dead letter"), "{}{}", again.out, again.err);
@@ -75,16 +74,16 @@ async fn a_replay_hands_off_under_the_same_identity_and_one_that_fails_stays_ope
     let said: serde_json::Value = serde_json::from_str(&rest.out).expect("json");
     assert_eq!(said["replayed"].as_array().map(Vec::len), Some(2), "{said}");
     assert_eq!(said["failed"][0]["code"], "blank_reference", "{said}");
-    assert_eq!(number(&db.client, SIGNALS).await, 4);
+    assert_eq!(db.number(SIGNALS).await, 4);
     let marks = "select sum(changes)::bigint from gov_candidate_group";
-    assert_eq!(number(&db.client, marks).await, 4, "each marks its group once");
+    assert_eq!(db.number(marks).await, 4, "each marks its group once");
     assert_eq!(complained_of(&db).await, ["handoff_dlq:registry_changelog"]);
     // A replayed letter vouches for nothing: a signal that is lost since is missing.
     db.sql("delete from event_outbox where safe_payload ->> 'source_key' = '3'").await;
     assert_eq!(cli(&db.url, &["audit", "--full", "--check"]).await.code, 1);
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
     assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 1);
-    assert_eq!(number(&db.client, SIGNALS).await, 4);
+    assert_eq!(db.number(SIGNALS).await, 4);
 }
 
 #[tokio::test]
@@ -104,7 +103,7 @@ async fn a_replay_killed_before_it_closes_its_letter_is_finished_by_the_next() {
     db.sql("update queue_heartbeat set lease_owner = null").await;
     done(&db.url, &["dlq", "replay", "--id", &one]).await;
     assert_eq!(signals_and_letters(&db).await, (2, 3));
-    assert_eq!(number(&db.client, "select count(*) from gov_candidate_group where dirty").await, 0);
+    assert_eq!(db.number("select count(*) from gov_candidate_group where dirty").await, 0);
     // The gate believes nobody: a letter whose signals are not recorded is not replayed.
     let lie = format!(
         "select gov_handoff.gov_dead_letter_replayed('w', 'o', 1, '{}', array[gen_random_uuid()], null, null)",
@@ -137,19 +136,19 @@ async fn letters_are_listed_shown_discarded_and_superseded_with_a_reason_and_a_n
     }
     let dry = done(&db.url, &["dlq", "discard", "--all", "--reason", "r", "--dry-run"]).await;
     assert_eq!(dry, "4 of 4 dead letters would be discarded; nothing was changed\n");
-    assert_eq!(number(&db.client, LETTERS).await, 4);
+    assert_eq!(db.number(LETTERS).await, 4);
     done(&db.url, &["dlq", "discard", "--id", &one, "--reason", "a test row", "--actor", "huyen"]).await;
     done(&db.url, &["dlq", "supersede", "--source", "birth_registry", "--reason", "written again"]).await;
     let how = "select string_agg(resolution || ' by ' || resolved_by || ': ' || (event_snapshot #>> '{resolution,reason}'), ', '
                                  order by idempotency_key) from iu_route_dead_letter where resolved_at is not null";
     assert_eq!(
-        text(&db.client, how).await,
+        db.text(how).await,
         "discarded by huyen: a test row, superseded by postgres: written again, superseded by postgres: written again"
     );
     let audit = "select string_agg(action || ' ' || actor_ref, ', ' order by id) from registry_changelog
                   where source_system = 'gov-handoff' and action like 'dead\\_letter\\_%'";
     assert_eq!(
-        text(&db.client, audit).await,
+        db.text(audit).await,
         "dead_letter_discarded huyen, dead_letter_superseded postgres, dead_letter_superseded postgres"
     );
     assert_eq!(complained_of(&db).await, ["handoff_dlq:registry_changelog"]);
@@ -183,9 +182,9 @@ async fn the_operators_role_decides_about_letters_and_the_workers_does_not() {
     let failed = cli(&url, &["dlq", "replay", "--code", "blank_reference"]).await;
     assert_eq!(failed.code, 1, "{}{}", failed.out, failed.err);
     done(&url, &["dlq", "supersede", "--all", "--reason", "r"]).await;
-    assert_eq!(number(&db.client, LETTERS).await, 0);
+    assert_eq!(db.number(LETTERS).await, 0);
     let by = format!("select count(*) from iu_route_dead_letter where resolved_by = '{operator}'");
-    assert_eq!(number(&db.client, &by).await, 4);
+    assert_eq!(db.number(&by).await, 4);
     // Replaying writes through the gate alone: the operator can write no table either.
     let client = connect(&url).await;
     for statement in [
@@ -213,15 +212,11 @@ async fn a_replay_does_not_emit_again_what_retention_took_of_its_row_before() {
     done(&db.url, &["audit", "--full"]).await;
     let out = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
     assert!(out.contains("1 certified signal"), "{out}");
-    assert_eq!(
-        number(&db.client, "select count(*) from gov_retired_range").await,
-        0,
-        "the letter is left of the key"
-    );
+    assert_eq!(db.number("select count(*) from gov_retired_range").await, 0, "the letter is left of the key");
     db.sql(CURE).await;
     done(&db.url, &["dlq", "replay", "--all"]).await;
     assert_eq!(signals_and_letters(&db).await, (1, 0));
     let which = "select event_type from event_outbox where event_subject_ref is not null";
-    assert_eq!(text(&db.client, which).await, "governance.handoff.object_registered");
+    assert_eq!(db.text(which).await, "governance.handoff.object_registered");
     done(&db.url, &["audit", "--full", "--check"]).await;
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::support::{
-    Daemon, cli, cli_with, connect, done, fresh_database, migrated, number, options, private_cluster, until,
+    Daemon, cli, cli_with, connect, done, fresh_database, migrated, options, private_cluster,
 };
 
 async fn sql(client: &Client, statement: &str) {
@@ -62,8 +62,8 @@ async fn a_running_daemon_is_found_well() {
     let db = migrated().await;
     done(&db.url, &["types", "activate", "--all"]).await;
     let _daemon = Daemon::running(&db, "auto", &[]).await;
-    sql(&db.client, "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
-    until(&db.client, "select exists (select from event_outbox where event_domain = 'governance')").await;
+    db.sql("insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
+    db.until("select exists (select from event_outbox where event_domain = 'governance')").await;
     let found = Examined::of(&db.url, &[]).await;
     found.ends(0);
     assert_eq!(found.verdicts("fail"), Vec::<&str>::new(), "{}", found.text);
@@ -119,11 +119,9 @@ async fn an_empty_database_on_a_server_that_cannot_stream() {
 async fn what_is_wrong_in_the_database_is_named() {
     let db = migrated().await;
     let role = format!("doc_{}", db.name);
-    sql(&db.client, include_str!("../replication/roles.sql")).await;
+    db.sql(include_str!("../replication/roles.sql")).await;
     let url = db.url_as(&role);
-    sql(
-        &db.client,
-        &format!(
+    db.sql(&format!(
             "create role {role} login in role gov_handoff_worker; \
              insert into registry_changelog (entity_type, entity_code, action) values ('law', 'x', 'register')"
         ),
@@ -139,9 +137,7 @@ async fn what_is_wrong_in_the_database_is_named() {
         ("event types", "warn", "object_registered is inactive, 1 captured"),
     ]);
 
-    sql(
-        &db.client,
-        "alter table event_outbox drop column causation_id; \
+    db.sql("alter table event_outbox drop column causation_id; \
          alter table queue_heartbeat alter column executor_kind type varchar; \
          alter table birth_registry enable row level security; \
          update gov_schema_version set checksum = 'x' where version = 3; \
@@ -170,13 +166,10 @@ async fn what_is_wrong_in_the_database_is_named() {
 async fn who_may_not_see_is_told_so() {
     let db = migrated().await;
     let (eyes, nobody) = (format!("eyes_{}", db.name), format!("nobody_{}", db.name));
-    sql(
-        &db.client,
-        &format!(
-            "create role {eyes} login in role gov_handoff_observer; create role {nobody} login; \
+    db.sql(&format!(
+        "create role {eyes} login in role gov_handoff_observer; create role {nobody} login; \
              select gov_handoff.gov_finding_raise('slot_lost', 'slot_lost:x', 'warning')"
-        ),
-    )
+    ))
     .await;
     let found = Examined::of(&db.url_as(&eyes), &[]).await;
     found.ends(0).says(&[
@@ -197,8 +190,7 @@ async fn who_may_not_see_is_told_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn holes_and_burnt_ids_are_counted_before_and_after_the_first_reading() {
     let db = migrated().await;
-    sql(
-        &db.client,
+    db.sql(
         "insert into birth_registry (id, entity_code, collection_name) \
          select i, 'b', 'laws' from unnest(array[1, 2, 5, 6, 11]) i",
     )
@@ -209,7 +201,7 @@ async fn holes_and_burnt_ids_are_counted_before_and_after_the_first_reading() {
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;
     let after = Examined::of(&db.url, &[]).await;
     after.says(&[("open id ranges", "ok", &format!("birth_registry: {holes} (2 hot), 6 ids burnt"))]);
-    sql(&db.client, "update gov_worker_gap set hot = false where lo = 3").await;
+    db.sql("update gov_worker_gap set hot = false where lo = 3").await;
     let cold = Examined::of(&db.url, &[]).await;
     cold.says(&[("open id ranges", "ok", &format!("birth_registry: {holes} (1 hot)"))]);
 }
@@ -219,9 +211,7 @@ async fn a_slot_that_grows_is_shown_with_its_budget_and_the_time_to_it() {
     let db = migrated().await;
     done(&db.url, &["replication", "setup"]).await;
     // As a daemon that died a minute ago has left it.
-    sql(
-        &db.client,
-        "insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, lease_owner, metadata) \
+    db.sql("insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, lease_owner, metadata) \
          values ('gov_handoff_intake', 'external_worker', now() - interval '1 minute', 7, 'pid-1', \
                  '{\"term\": 1, \"ttl_ms\": 15000, \"mode\": \"stream\", \"slot_budget\": 67108864, \"slot_rate\": 1048576}'); \
          select pg_logical_emit_message(true, 'fill', repeat('x', 8000000))",
@@ -239,7 +229,7 @@ async fn a_slot_that_grows_is_shown_with_its_budget_and_the_time_to_it() {
     let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
     let left = shown["stream"]["seconds_to_budget"].as_f64().expect("a time");
     assert!((1.0..64.0).contains(&left), "{left}");
-    sql(&db.client, "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database(); \
+    db.sql("select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database(); \
                      select pg_create_logical_replication_slot('gov_handoff_' || current_database(), 'test_decoding')").await;
     let taken = Examined::of(&db.url, &[]).await;
     taken.says(&[("slot", "fail", "is not ours")]);
@@ -250,7 +240,7 @@ async fn nothing_is_changed_and_a_wrong_address_cannot_run() {
     let db = fresh_database(None).await;
     let tables = "select count(*) from pg_class where relnamespace = 'public'::regnamespace";
     assert_eq!(Examined::of(&db.url, &[]).await.code, 1);
-    assert_eq!(number(&db.client, tables).await, 0);
+    assert_eq!(db.number(tables).await, 0);
     let ran = cli("postgres://postgres@127.0.0.1:1/none", &["doctor"]).await;
     assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{}", ran.err);
 }
@@ -261,8 +251,8 @@ async fn doctor_and_status_name_a_slot_that_is_not_in_use() {
     let slot = format!("gov_handoff_was_{}", db.name);
     let well = Examined::of(&db.url, &[]).await;
     assert!(!well.text.contains("slots not in use"), "{}", well.text);
-    sql(&db.client, &format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
-    sql(&db.client, "select pg_logical_emit_message(true, 'fill', repeat('x', 2000000))").await;
+    db.sql(&format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
+    db.sql("select pg_logical_emit_message(true, 'fill', repeat('x', 2000000))").await;
     for mode in ["auto", "poll"] {
         let found = Examined::of(&db.url, &[("GOV_HANDOFF_MODE", mode)]).await;
         found.says(&[("slots not in use", "warn", &format!("{slot} retains"))]);
@@ -275,7 +265,7 @@ async fn doctor_and_status_name_a_slot_that_is_not_in_use() {
     let listed = &shown["unused_slots"][0];
     assert_eq!(listed["slot"].as_str(), Some(slot.as_str()), "{shown}");
     assert!(listed["retained_bytes"].as_i64().is_some_and(|b| b > 1_900_000), "{shown}");
-    sql(&db.client, &format!("select pg_drop_replication_slot('{slot}')")).await;
+    db.sql(&format!("select pg_drop_replication_slot('{slot}')")).await;
     let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
     assert_eq!(shown["unused_slots"].as_array().map(Vec::len), Some(0), "{shown}");
 }
@@ -290,9 +280,7 @@ async fn who_may_create_where_it_matters_and_whose_triggers_run_inside_the_gates
         ("triggers", "ok", "none of others"),
     ]);
     let stranger = format!("stranger_{}", db.name);
-    sql(
-        &db.client,
-        &format!(
+    db.sql(&format!(
             "create role {stranger}; grant create on schema gov_handoff to {stranger}; grant create on schema public to public;
              create function public.look() returns trigger language plpgsql as $$ begin return new; end $$;
              create function public.listen() returns trigger language plpgsql set search_path = pg_catalog as $$ begin return new; end $$;

@@ -12,13 +12,13 @@ use crate::support::{blocking, cluster, connect, fresh_database, options, privat
 #[tokio::test]
 async fn the_shared_cluster_is_a_logical_source() {
     let database = fresh_database(None).await;
-    assert_eq!(text(&database.client, "show wal_level").await, "logical");
-    assert_eq!(text(&database.client, "show timezone").await, "UTC");
-    assert_eq!(text(&database.client, "select current_database()::text").await, database.name);
+    assert_eq!(database.text("show wal_level").await, "logical");
+    assert_eq!(database.text("show timezone").await, "UTC");
+    assert_eq!(database.text("select current_database()::text").await, database.name);
     let by_socket = connect(&cluster().socket_url(&database.name)).await;
     let over_tcp = "select (inet_client_addr() is not null)::text";
     assert_eq!(text(&by_socket, over_tcp).await, "false");
-    assert_eq!(text(&database.client, over_tcp).await, "true");
+    assert_eq!(database.text(over_tcp).await, "true");
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn a_database_is_copied_from_a_template_and_dropped_under_its_users() {
                from pg_stat_activity where datname = $1";
     admin.query_one(end, &[&original.name]).await.expect("disconnect all");
     let copy = fresh_database(Some(&original.name)).await;
-    assert_eq!(text(&copy.client, "select n::text from kept").await, "7");
+    assert_eq!(copy.text("select n::text from kept").await, "7");
     cluster().drop_database(&copy.name).await.expect("drop while connected");
     assert!(tokio_postgres::connect(&copy.url, NoTls).await.is_err());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
-use crate::support::{Daemon, TestDb, cli, connect, done, migrated, number, text, until};
+use crate::support::{Daemon, Database, cli, connect, done, migrated};
 
 const QUICK: [(&str, &str); 4] = [
     ("GOV_HANDOFF_LEASE_TTL", "1s"),
@@ -20,23 +20,22 @@ async fn sql(client: &Client, statement: &str) {
     client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
 }
 
-async fn open(db: &TestDb, key: &str, severity: &str) {
+async fn open(db: &Database, key: &str, severity: &str) {
     let condition = format!(
         "select exists (select from system_issues where coalesce_key = '{key}' and resolved_at is null and severity = '{severity}')"
     );
-    until(&db.client, &condition).await;
+    db.until(&condition).await;
 }
 
-async fn resolved(db: &TestDb, key: &str) {
+async fn resolved(db: &Database, key: &str) {
     let condition = format!(
         "select resolved_at is not null and resolution is not null from system_issues where coalesce_key = '{key}'"
     );
-    until(&db.client, &condition).await;
+    db.until(&condition).await;
 }
 
-async fn all_handed_off(db: &TestDb) {
-    until(
-        &db.client,
+async fn all_handed_off(db: &Database) {
+    db.until(
         "select (select count(*) from birth_registry) = (select count(*) from event_pending \
                        where entity_table = 'birth_registry' and entity_ref is not null)",
     )
@@ -44,8 +43,8 @@ async fn all_handed_off(db: &TestDb) {
 }
 
 /// What `status` says of the pace; it must be asked while there is one.
-async fn status_says(db: &TestDb, word: &str) {
-    until(&db.client, &format!("select metadata ->> 'pace_reason' like '%{word}%' from queue_heartbeat where executor_name = 'gov_handoff_intake'")).await;
+async fn status_says(db: &Database, word: &str) {
+    db.until(&format!("select metadata ->> 'pace_reason' like '%{word}%' from queue_heartbeat where executor_name = 'gov_handoff_intake'")).await;
     let status = cli(&db.url, &["status"]).await;
     assert!(status.out.contains("pace      ") && status.out.contains(word), "{}", status.out);
 }
@@ -54,21 +53,18 @@ async fn status_says(db: &TestDb, word: &str) {
 async fn lag_is_a_warning_then_high_and_passes() {
     let db = migrated().await;
     let daemon = Daemon::running(&db, "poll", &QUICK).await;
-    sql(&db.client, BIRTHS).await;
+    db.sql(BIRTHS).await;
     all_handed_off(&db).await;
-    assert_eq!(
-        number(&db.client, "select count(*) from system_issues where issue_kind like '%_lag'").await,
-        0
-    );
+    assert_eq!(db.number("select count(*) from system_issues where issue_kind like '%_lag'").await, 0);
     // What an activation does, held: nothing can be applied meanwhile.
     let held = connect(&db.url).await;
     sql(&held, "begin; lock table gov_handoff.batches in access exclusive mode").await;
-    sql(&db.client, BIRTHS).await;
+    db.sql(BIRTHS).await;
     open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "warning").await;
     open(&db, "handoff_lag:gov_handoff_intake", "warning").await;
     open(&db, "cursor_lag:gov_handoff_intake:birth_registry", "high").await;
     let lag = "select (metadata ->> 'lag_ms')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    until(&db.client, &format!("select ({lag}) >= 1000")).await;
+    db.until(&format!("select ({lag}) >= 1000")).await;
     // The gate was waited for, and the server ended that: a smaller batch, which is said, and no slow read.
     let smaller = "handoff_throttled:gov_handoff_intake:birth_registry";
     open(&db, smaller, "warning").await;
@@ -80,12 +76,12 @@ async fn lag_is_a_warning_then_high_and_passes() {
     resolved(&db, "handoff_lag:gov_handoff_intake").await;
     all_handed_off(&db).await;
     // Quiet: long without a row, and no lag for that.
-    until(&db.client, "select last_run_at < clock_timestamp() - interval '3 seconds' from gov_worker_cursor where source_name = 'birth_registry'").await;
+    db.until("select last_run_at < clock_timestamp() - interval '3 seconds' from gov_worker_cursor where source_name = 'birth_registry'").await;
     // If silence counted it would be three seconds by now. A busy machine may be late for a moment, which passes.
-    assert!(number(&db.client, lag).await < 3_000);
-    until(&db.client, &format!("select ({lag}) < 1000")).await;
+    assert!(db.number(lag).await < 3_000);
+    db.until(&format!("select ({lag}) < 1000")).await;
     let none = "select count(*) = 0 from system_issues where issue_kind like '%_lag' and resolved_at is null";
-    until(&db.client, none).await;
+    db.until(none).await;
 }
 
 /// The stream is up and its batch does not get through: lag is measured by the log's end, and below a grain of 15 s it is none.
@@ -101,27 +97,27 @@ async fn a_stream_that_does_not_get_through_lags() {
     let daemon = Daemon::running(&db, "stream", &patient).await;
     let locker = connect(&db.url).await;
     sql(&locker, "begin; lock table gov_candidate_state in share mode").await;
-    sql(&db.client, BIRTHS).await;
+    db.sql(BIRTHS).await;
     let begun = std::time::Instant::now();
     let key = "handoff_lag:gov_handoff_intake";
     open(&db, key, "warning").await;
     assert!(begun.elapsed() >= Duration::from_secs(14), "after {:?}", begun.elapsed());
     let told = "select detail ->> 'mode' || ' ' || (detail ->> 'limit_seconds') from system_issues where coalesce_key = 'handoff_lag:gov_handoff_intake'";
-    assert_eq!(text(&db.client, told).await, "stream 15");
+    assert_eq!(db.text(told).await, "stream 15");
     sql(&locker, "rollback").await;
     resolved(&db, key).await;
     all_handed_off(&db).await;
     let by = "select count(*) from event_pending where entity_table = 'birth_registry' and entity_ref is not null and capture_payload ->> 'captured_by' <> 'stream'";
-    assert_eq!(number(&db.client, by).await, 0, "{}", daemon.log());
+    assert_eq!(db.number(by).await, 0, "{}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watermark_that_would_go_back_is_held_and_said() {
     let db = migrated().await;
-    sql(&db.client, BIRTHS).await;
+    db.sql(BIRTHS).await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     let watermark = "select last_watermark_ts || ' ' || last_watermark_id from gov_worker_cursor where source_name = 'birth_registry'";
-    let before = text(&db.client, watermark).await;
+    let before = db.text(watermark).await;
     let key = "cursor_watermark_regression:gov_handoff_intake:birth_registry";
     for (n, back) in [
         "last_watermark_ts = last_watermark_ts - interval '1 hour'",
@@ -133,44 +129,39 @@ async fn a_watermark_that_would_go_back_is_held_and_said() {
     .iter()
     .enumerate()
     {
-        sql(&db.client, &format!("update gov_worker_cursor set {back} where source_name = 'birth_registry'"))
-            .await;
-        assert_eq!(text(&db.client, watermark).await, before, "{back}");
+        db.sql(&format!("update gov_worker_cursor set {back} where source_name = 'birth_registry'")).await;
+        assert_eq!(db.text(watermark).await, before, "{back}");
         let count = format!(
             "select occurrence_count from system_issues where coalesce_key = '{key}' and severity = 'high'"
         );
-        assert_eq!(number(&db.client, &count).await, i64::try_from(n).unwrap() + 1, "{back}");
+        assert_eq!(db.number(&count).await, i64::try_from(n).unwrap() + 1, "{back}");
     }
     assert_eq!(
-        number(&db.client, "select events_seen from gov_worker_cursor where source_name = 'birth_registry'")
-            .await,
+        db.number("select events_seen from gov_worker_cursor where source_name = 'birth_registry'").await,
         201
     );
-    sql(&db.client, "select fn_governance_watch()").await;
+    db.sql("select fn_governance_watch()").await;
     let still =
         format!("select count(*) from system_issues where coalesce_key = '{key}' and resolved_at is null");
-    assert_eq!(number(&db.client, &still).await, 1, "it holds until the source has moved on");
+    assert_eq!(db.number(&still).await, 1, "it holds until the source has moved on");
     // A hole filled late is behind the watermark, and no regression.
-    sql(&db.client, "insert into birth_registry (id, entity_code, collection_name, born_at) values (-9, 'late', 'c', '2001-01-01')").await;
+    db.sql("insert into birth_registry (id, entity_code, collection_name, born_at) values (-9, 'late', 'c', '2001-01-01')").await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     let count = format!("select occurrence_count from system_issues where coalesce_key = '{key}'");
-    assert_eq!(number(&db.client, &count).await, 5);
-    assert_eq!(text(&db.client, watermark).await, before);
-    sql(&db.client, BIRTHS).await;
+    assert_eq!(db.number(&count).await, 5);
+    assert_eq!(db.text(watermark).await, before);
+    db.sql(BIRTHS).await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_ne!(text(&db.client, watermark).await, before);
-    sql(&db.client, "select fn_governance_watch()").await;
+    assert_ne!(db.text(watermark).await, before);
+    db.sql("select fn_governance_watch()").await;
     resolved(&db, key).await;
     // An audit's progress starts over by design.
     for _ in 0..2 {
         done(&db.url, &["audit", "--full"]).await;
     }
     assert_eq!(
-        number(
-            &db.client,
-            "select count(*) from system_issues where issue_kind = 'cursor_watermark_regression'"
-        )
-        .await,
+        db.number("select count(*) from system_issues where issue_kind = 'cursor_watermark_regression'")
+            .await,
         1
     );
 }
@@ -178,9 +169,8 @@ async fn a_watermark_that_would_go_back_is_held_and_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unregistered_type_is_said_once_and_resolved_by_activation_or_by_hand() {
     let db = migrated().await;
-    sql(&db.client, BIRTHS).await;
-    sql(
-        &db.client,
+    db.sql(BIRTHS).await;
+    db.sql(
         "insert into registry_changelog (entity_type, entity_code, action) values ('nothing', 'x', 'known')",
     )
     .await;
@@ -214,35 +204,34 @@ async fn a_storm_is_said_and_slows_us_down_and_loses_nothing() {
     .concat();
     for mode in ["poll", "stream"] {
         let mut daemon = Daemon::running(&db, mode, &environment).await;
-        sql(&db.client, BIRTHS).await;
+        db.sql(BIRTHS).await;
         all_handed_off(&db).await;
         let key = "group_invalidation_storm:gov_handoff_intake";
         if mode == "poll" {
             let new = "select count(*) from system_issues where issue_kind = 'group_invalidation_storm'";
-            assert_eq!(number(&db.client, new).await, 0, "new groups are no invalidation");
+            assert_eq!(db.number(new).await, 0, "new groups are no invalidation");
         }
         // Groups are known as of a look before.
-        until(
-            &db.client,
+        db.until(
             "select max(created_at) < clock_timestamp() - interval '2 seconds' from gov_candidate_group",
         )
         .await;
-        sql(&db.client, "insert into governance_ruleset (ruleset_code) values ('r')").await;
+        db.sql("insert into governance_ruleset (ruleset_code) values ('r')").await;
         open(&db, key, "warning").await;
         status_says(&db, "groups were dirtied at once").await;
         let lease = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-        let ticks = number(&db.client, lease).await;
+        let ticks = db.number(lease).await;
         // A batch that takes long, and what comes after it: slower, and yet all of it.
         let holder = connect(&db.url).await;
         sql(&holder, "begin; lock table gov_worker_cursor in share mode").await;
-        sql(&db.client, BIRTHS).await;
+        db.sql(BIRTHS).await;
         let held_up = "select exists (select from pg_locks join pg_stat_activity using (pid) \
                         where not granted and relation = 'gov_worker_cursor'::regclass and application_name like 'gov-handoff %writer %')";
-        until(&db.client, held_up).await;
+        db.until(held_up).await;
         sql(&holder, "select pg_sleep(0.2); commit").await;
         all_handed_off(&db).await;
         let begun = std::time::Instant::now();
-        sql(&db.client, BIRTHS).await;
+        db.sql(BIRTHS).await;
         all_handed_off(&db).await;
         assert!(
             begun.elapsed() >= Duration::from_millis(600),
@@ -250,10 +239,10 @@ async fn a_storm_is_said_and_slows_us_down_and_loses_nothing() {
             begun.elapsed()
         );
         resolved(&db, key).await;
-        assert!(number(&db.client, lease).await > ticks + 2, "the lease was renewed meanwhile");
-        until(&db.client, "select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+        assert!(db.number(lease).await > ticks + 2, "the lease was renewed meanwhile");
+        db.until("select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
         assert!(daemon.log().contains("the pace changed"), "{}", daemon.log());
-        assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+        assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     }
 }
 
@@ -275,17 +264,17 @@ async fn sessions_that_wait_for_locks_slow_us_down_until_they_do_not() {
     status_says(&db, "3 sessions wait for locks").await;
     // Certificates wait for the load to pass; handoffs do not.
     let certified = "select coalesce(max(certified_at)::text, '') from gov_worker_frontier where source_name = 'birth_registry'";
-    let before = text(&db.client, certified).await;
-    sql(&db.client, BIRTHS).await;
+    let before = db.text(certified).await;
+    db.sql(BIRTHS).await;
     all_handed_off(&db).await;
-    until(&db.client, "select max(created_at) < clock_timestamp() - interval '1500 milliseconds' from event_pending where entity_ref is not null").await;
-    assert_eq!(text(&db.client, certified).await, before);
+    db.until("select max(created_at) < clock_timestamp() - interval '1500 milliseconds' from event_pending where entity_ref is not null").await;
+    assert_eq!(db.text(certified).await, before);
     sql(&holder, "select pg_advisory_unlock_all()").await;
     for session in waiting {
         session.await.expect("a waiter");
     }
     resolved(&db, "handoff_throttled:gov_handoff_intake").await;
-    until(&db.client, &format!("select ({certified}) > '{before}'")).await;
+    db.until(&format!("select ({certified}) > '{before}'")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,76 +293,75 @@ async fn reads_that_take_long_slow_us_down() {
     ]
     .concat();
     let daemon = Daemon::running(&db, "poll", &environment).await;
-    until(&db.client, "select exists (select from gov_worker_frontier where source_name = 'birth_registry')")
-        .await;
+    db.until("select exists (select from gov_worker_frontier where source_name = 'birth_registry')").await;
     // A lock on the table is the easiest way to make reads of it long, one after the other.
     let holder = connect(&db.url).await;
-    sql(&holder, "begin; lock table birth_registry in access exclusive mode; select pg_sleep(3); commit")
-        .await;
+    sql(&holder, "begin; lock table birth_registry in access exclusive mode").await;
     open(&db, "handoff_throttled:gov_handoff_intake", "warning").await;
+    daemon.says("read exceeded its time").await;
+    sql(&holder, "commit").await;
     status_says(&db, "a read took").await;
-    assert!(daemon.log().contains("read exceeded its time"), "{}", daemon.log());
     resolved(&db, "handoff_throttled:gov_handoff_intake").await;
     // The batch was halved each time, which was said as well; quick reads let it grow to what it was.
     let smaller = "handoff_throttled:gov_handoff_intake:birth_registry";
     resolved(&db, smaller).await;
     let told = format!("select detail ->> 'of' from system_issues where coalesce_key = '{smaller}'");
-    assert_eq!(text(&db.client, &told).await, "5000");
+    assert_eq!(db.text(&told).await, "5000");
 }
 
 /// The others keep their turns: they are not certified each time somebody looks whether the broken one was mended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_cannot_be_read_leaves_the_others_alone_and_is_found_again() {
     let db = migrated().await;
-    sql(&db.client, "alter table birth_registry rename to births_away").await;
+    db.sql("alter table birth_registry rename to births_away").await;
     let looked_at_often = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "200ms")];
     let _daemon = Daemon::running(&db, "poll", &looked_at_often).await;
     let key = "source_unreadable:birth_registry";
     open(&db, key, "high").await;
     assert_eq!(cli(&db.url, &["findings"]).await.code, 1);
     let looks = format!("select occurrence_count >= 5 from system_issues where coalesce_key = '{key}'");
-    until(&db.client, &looks).await;
+    db.until(&looks).await;
     let certified = "select count(*) from registry_changelog where action = 'certified' and entity_code = 'pivot_definitions'";
-    assert_eq!(number(&db.client, certified).await, 1);
-    sql(&db.client, "alter table births_away rename to birth_registry").await;
-    sql(&db.client, BIRTHS).await;
+    assert_eq!(db.number(certified).await, 1);
+    db.sql("alter table births_away rename to birth_registry").await;
+    db.sql(BIRTHS).await;
     resolved(&db, key).await;
     all_handed_off(&db).await;
-    assert_eq!(number(&db.client, certified).await, 1);
+    assert_eq!(db.number(certified).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outside_the_off_peak_windows_nothing_is_certified_and_everything_is_handed_off() {
     let db = migrated().await;
     // Twelve hours from now, for an hour: not now.
-    let far = text(
-        &db.client,
-        "select to_char(now() at time zone 'UTC' + interval '12 hours', 'HH24:MI') || '-' || \
+    let far = db
+        .text(
+            "select to_char(now() at time zone 'UTC' + interval '12 hours', 'HH24:MI') || '-' || \
                 to_char(now() at time zone 'UTC' + interval '13 hours', 'HH24:MI')",
-    )
-    .await;
+        )
+        .await;
     let environment = [&QUICK[..], &[("GOV_HANDOFF_OFF_PEAK", far.as_str())]].concat();
     let mut daemon = Daemon::running(&db, "poll", &environment).await;
     open(&db, "handoff_deferred:gov_handoff_intake", "info").await;
     status_says(&db, &format!("certifying waits for {far} UTC")).await;
-    sql(&db.client, BIRTHS).await;
+    db.sql(BIRTHS).await;
     all_handed_off(&db).await;
     let certified = "select coalesce(max(certified_at)::text, '') from gov_worker_frontier where source_name = 'birth_registry'";
     let ticks = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    let seen = number(&db.client, ticks).await;
-    until(&db.client, &format!("select ({ticks}) > {seen} + 6")).await;
-    assert_eq!(text(&db.client, certified).await, "", "not once, though it was due many times over");
-    daemon.sigterm();
+    let seen = db.number(ticks).await;
+    db.until(&format!("select ({ticks}) > {seen} + 6")).await;
+    assert_eq!(db.text(certified).await, "", "not once, though it was due many times over");
+    daemon.sigterm().await;
     let _always = Daemon::running(&db, "poll", &QUICK).await;
     resolved(&db, "handoff_deferred:gov_handoff_intake").await;
-    until(&db.client, &format!("select ({certified}) > ''")).await;
+    db.until(&format!("select ({certified}) > ''")).await;
 }
 
 /// As each is raised; what is said of another source, or of its dead letters, stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_found_about_a_source_ends_when_it_is_removed() {
     let db = migrated().await;
-    sql(&db.client, "insert into pivot_definitions (pivot_code) values ('p')").await;
+    db.sql("insert into pivot_definitions (pivot_code) values ('p')").await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     // Leaves a row of the audit's own under the source's name.
     done(&db.url, &["audit", "--full"]).await;
@@ -401,17 +389,13 @@ async fn what_was_found_about_a_source_ends_when_it_is_removed() {
             detail.insert("worker".to_owned(), "gov_handoff_intake".into());
         }
         let (kind, detail) = (key.split(':').next().unwrap(), serde_json::Value::Object(detail));
-        sql(
-            &db.client,
-            &format!("select gov_handoff.gov_finding_raise('{kind}', '{key}', 'high', '{detail}')"),
-        )
-        .await;
+        db.sql(&format!("select gov_handoff.gov_finding_raise('{kind}', '{key}', 'high', '{detail}')")).await;
     }
-    sql(&db.client, "select fn_governance_watch()").await;
+    db.sql("select fn_governance_watch()").await;
     let open = "select count(*) from system_issues where severity = 'high' and resolved_at is null";
     let all = i64::try_from(ending.len() + staying.len()).unwrap();
     // The watermark is where it should be, which ends that finding whatever becomes of the source.
-    assert!(number(&db.client, open).await >= all - 1);
+    assert!(db.number(open).await >= all - 1);
     done(&db.url, &["sources", "remove", "pivot_definitions"]).await;
     for key in ending {
         resolved(&db, key).await;

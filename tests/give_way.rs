@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::sources::{register, rule, source};
-use crate::support::{Daemon, TestDb, connect, migrated, number, until};
+use crate::support::{Daemon, Database, connect, migrated};
 
 const QUICK: [(&str, &str); 4] = [
     ("GOV_HANDOFF_POLL_INTERVAL", "100ms"),
@@ -15,18 +15,18 @@ const QUICK: [(&str, &str); 4] = [
 /// The promise is about half a second; the rest is the machine's. The server itself would end an idle reader after two.
 const PROMISE: Duration = Duration::from_millis(1500);
 
-/// Our reader holds the table and has done so for longer than it takes to look.
-fn reads(db: &TestDb, table: &str, state: &str) -> String {
+/// Our reader holds the table and has done so for this long.
+fn reads(db: &Database, table: &str, state: &str, time: &str) -> String {
     format!(
         "select exists (select from pg_locks l join pg_stat_activity a using (pid) where a.datname = '{}' \
          and a.application_name like 'gov-handoff reader %' and l.relation = '{table}'::regclass and l.granted \
-         and a.state = '{state}' and a.xact_start < clock_timestamp() - interval '50 ms')",
+         and a.state = '{state}' and a.xact_start < clock_timestamp() - interval '{time}')",
         db.name
     )
 }
 
 /// Alters the table and writes into it behind that; how long the writer waited.
-async fn altered(db: &TestDb, alter: &str, write: &str) -> Duration {
+async fn altered(db: &Database, alter: &str, write: &str) -> Duration {
     let (migration, writer) = (connect(&db.url).await, connect(&db.url).await);
     for session in [&migration, &writer] {
         session.batch_execute("set statement_timeout = '10s'").await.expect("a bound");
@@ -54,23 +54,22 @@ async fn ddl_behind_a_long_scan_waits_no_longer_than_a_second() {
         source("wide_births", "uuid", &["id", "code"]) + &rule("born", "birth", "{code}", ["code", "{code}"]);
     register(&db.url, &definition).await;
     let daemon = Daemon::running(&db, "poll", &QUICK).await;
-    until(&db.client, &reads(&db, "wide_births", "active")).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    db.until(&reads(&db, "wide_births", "active", "550 ms")).await;
     let birth = "insert into wide_births (code) values ('b')";
     let waited = altered(&db, "alter table wide_births add column x int", birth).await;
     assert!(waited < PROMISE, "waited {waited:?}\n{}", daemon.log());
     // Nothing was wrong with the source, and it is read again.
     let found = "select count(*) from system_issues where issue_kind = 'source_unreadable'";
-    assert_eq!(number(&db.client, found).await, 0, "{}", daemon.log());
+    assert_eq!(db.number(found).await, 0, "{}", daemon.log());
     db.sql("delete from wide_births where pg_column_size(code) > 1000").await;
     let born = "select count(*) = 1 from event_pending where entity_table = 'wide_births' and event_type_hint = 'governance.handoff.born'";
-    until(&db.client, born).await;
+    db.until(born).await;
     assert!(daemon.log().contains("it gave way"), "{}", daemon.log());
     assert!(!daemon.log().contains("starting over"), "{}", daemon.log());
 }
 
 /// A source that is read by its frontier, and whose rows take five seconds to record. All the while the pass keeps its snapshot.
-async fn slowly_recorded() -> TestDb {
+async fn slowly_recorded() -> Database {
     let db = migrated().await;
     db.sql("create table births_by_name (id uuid primary key default gen_random_uuid(), code text not null)")
         .await;
@@ -92,7 +91,7 @@ async fn a_pass_that_hands_off_slowly_keeps_its_snapshot_while_nobody_waits_for_
     db.sql("insert into births_by_name (code) values ('b')").await;
     let daemon = Daemon::running(&db, "poll", &QUICK).await;
     let passed = "select count(*) > 0 from gov_worker_frontier where source_name = 'births_by_name'";
-    until(&db.client, passed).await;
+    db.until(passed).await;
     let log = daemon.log();
     assert!(!log.contains("starting over") && !log.contains("gave way"), "{log}");
 }
@@ -103,12 +102,12 @@ async fn ddl_behind_a_pass_that_hands_off_slowly_waits_no_longer_than_a_second()
     let birth = "insert into births_by_name (code) values ('b')";
     db.sql(birth).await;
     let daemon = Daemon::running(&db, "poll", &QUICK).await;
-    until(&db.client, &reads(&db, "births_by_name", "idle in transaction")).await;
+    db.until(&reads(&db, "births_by_name", "idle in transaction", "50 ms")).await;
     let waited = altered(&db, "alter table births_by_name add column x int", birth).await;
     assert!(waited < PROMISE, "waited {waited:?}\n{}", daemon.log());
     // What was being recorded is recorded once, and the pass begins again.
     db.sql("drop trigger slowly on event_pending").await;
     let recorded = "select count(distinct capture_payload ->> 'source_key') = 2 from event_pending where entity_table = 'births_by_name'";
-    until(&db.client, recorded).await;
+    db.until(recorded).await;
     assert!(daemon.log().contains("it gave way"), "{}", daemon.log());
 }

@@ -8,8 +8,9 @@
 use std::time::{Duration, Instant};
 
 use crate::hostile::proxy::Proxy;
-use crate::support::process::{Dice, Process, Registry, seed, under_writers, until};
-use crate::support::{cluster, connect};
+use crate::support::{
+    Daemon, Database, Random, active, cluster, connect, number, seed, under_writers, until,
+};
 
 const WITNESS: &str = "
 create table verify.fences (n bigint primary key, at timestamptz, tx xid8, term bigint, instance int);
@@ -61,15 +62,16 @@ begin
 end $$";
 
 struct Instance {
-    process: Process,
+    process: Daemon,
     number: u32,
     proxy: Proxy,
 }
 
 /// Several instances of one worker, each behind a network of its own.
 pub struct Company {
-    pub registry: Registry,
+    // Before their database, and so ended before it gives its slots back.
     instances: Vec<Instance>,
+    pub registry: Database,
     ttl: &'static str,
     mode: &'static str,
     started: u32,
@@ -77,7 +79,7 @@ pub struct Company {
 
 impl Company {
     pub async fn of(size: u32, mode: &'static str, ttl: &'static str) -> Self {
-        let registry = Registry::new().await;
+        let registry = active().await;
         registry.sql(WITNESS).await;
         let mut company = Self { registry, instances: Vec::new(), ttl, mode, started: 0 };
         for _ in 0..size {
@@ -86,22 +88,36 @@ impl Company {
         company
     }
 
+    /// Several instances that are started at the same moment.
+    pub async fn racing(size: u32, mode: &'static str, ttl: &'static str) -> Self {
+        let mut company = Self::of(0, mode, ttl).await;
+        for _ in 0..size {
+            company.start_another().await;
+        }
+        company.until_somebody_wrote_since(0).await;
+        company
+    }
+
     /// One more, of which the first to come is the first to have the lease.
     async fn join(&mut self) {
-        let proxy = Proxy::start(cluster().port()).await;
-        let (process, number) = self.start(proxy.port);
-        self.instances.push(Instance { process, number, proxy });
+        self.start_another().await;
         if self.instances.len() == 1 {
             self.until_somebody_wrote_since(0).await;
         }
     }
 
-    fn start(&mut self, port: u16) -> (Process, u32) {
+    async fn start_another(&mut self) {
+        let proxy = Proxy::start(cluster().port()).await;
+        let (process, number) = self.start(proxy.port);
+        self.instances.push(Instance { process, number, proxy });
+    }
+
+    fn start(&mut self, port: u16) -> (Daemon, u32) {
         self.started += 1;
         let through = self.registry.url.replace(&format!(":{}/", cluster().port()), &format!(":{port}/"));
         let url = format!("{through}?options=-c%20verify.instance%3D{}", self.started);
         let settings = [("GOV_HANDOFF_LEASE_TTL", self.ttl), ("GOV_HANDOFF_RECONCILE_INTERVAL", "1s")];
-        (Process::daemon(&url, self.mode, &settings), self.started)
+        (Daemon::eager(&url, self.mode, &settings), self.started)
     }
 
     fn restart(&mut self, which: usize) {
@@ -111,7 +127,7 @@ impl Company {
     }
 
     /// The last place in the order of commits.
-    async fn place(&self) -> i64 {
+    pub async fn place(&self) -> i64 {
         self.registry.number("select coalesce(max(n), 0) from verify.fences").await
     }
 
@@ -126,8 +142,33 @@ impl Company {
         self.instances.iter().position(|i| i64::from(i.number) == number).unwrap_or(0)
     }
 
-    async fn until_somebody_wrote_since(&self, place: i64) {
+    pub async fn until_somebody_wrote_since(&self, place: i64) {
         until("somebody writes", async || self.place().await > place).await;
+    }
+
+    /// Of two instances the one that does not write.
+    pub async fn standby(&self) -> usize {
+        1 - self.holder().await
+    }
+
+    /// Every instance is running: none gave up.
+    pub fn assert_all_run(&mut self) {
+        for Instance { process, .. } in &mut self.instances {
+            assert!(process.has_ended().is_none(), "it gave up: {}", process.log());
+        }
+    }
+
+    /// Waits until an instance other than this one writes.
+    async fn until_another_wrote_since(&self, number: u32, place: i64) {
+        let query = format!("select count(*) from verify.fences where n > {place} and instance <> {number}");
+        until("another writes", async || self.registry.number(&query).await > 0).await;
+    }
+
+    /// Waits until an instance asks for the lease again and again: one connection after the other, each answered before.
+    pub async fn until_it_asks(&self, which: usize) {
+        let proxy = &self.instances[which].proxy;
+        let before = proxy.connections();
+        until("it asks for the lease", async || proxy.connections() > before + 1).await;
     }
 
     async fn until_taken_over(&self, term: i64) {
@@ -148,23 +189,18 @@ impl Company {
         let told =
             "select string_agg(concat_ws(' ', n, 'term', term, 'instance', instance), E'\\n' order by n)
                       from (select * from verify.fences order by n desc limit 60) f";
-        assert_eq!(seen, 0, "two writers:\n{}", self.registry.text(told).await.unwrap_or_default());
-    }
-
-    pub async fn end(self) {
-        let Self { registry, instances, .. } = self;
-        drop(instances);
-        registry.drop_slots().await;
+        assert_eq!(seen, 0, "two writers:\n{}", self.registry.text_if_any(told).await.unwrap_or_default());
     }
 }
 
 /// Kills, stops and cuts one instance after the other, mostly the one that writes, each time until somebody writes again.
-async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, Duration) {
+async fn suffer(company: &mut Company, dice: &mut Random, over: Instant) -> (u32, Duration) {
     const TTL: Duration = Duration::from_secs(1);
     // One at a time is killed or suspended, so there is always another that can take over: it may have been cut off a moment
     // ago, but then it can connect again, and must not listen to the dead connection for longer than a lease.
     let (mut faults, mut longest) = (0, Duration::ZERO);
     while Instant::now() < over {
+        // A pace, not a wait: faults come at any moment of the work.
         tokio::time::sleep(Duration::from_millis(200 + dice.below(900))).await;
         let size = company.instances.len() as u64;
         let mut which = company.holder().await;
@@ -182,11 +218,9 @@ async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, 
             2 | 3 => {
                 company.instances[which].process.signal("STOP");
                 // What had arrived at the server is still committed; then it is another's turn.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                let place = company.place().await;
-                company.until_somebody_wrote_since(place).await;
+                company.until_another_wrote_since(company.instances[which].number, place).await;
                 longest = longest.max(began.elapsed());
-                // Past its time, if it was the writer and even if not.
+                // The fault itself: stopped for longer than a lease, whether it was the writer or not.
                 tokio::time::sleep((TTL * 3 / 2).saturating_sub(began.elapsed())).await;
                 company.instances[which].process.signal("CONT");
             }
@@ -202,9 +236,7 @@ async fn suffer(company: &mut Company, dice: &mut Dice, over: Instant) -> (u32, 
             }
         }
         faults += 1;
-        for instance in &mut company.instances {
-            assert!(instance.process.has_ended().is_none(), "it gave up: {}", instance.process.log());
-        }
+        company.assert_all_run();
     }
     (faults, longest)
 }
@@ -213,16 +245,21 @@ async fn company_suffers(size: u32, time: Duration) {
     let seed = seed();
     println!("GOV_HANDOFF_TEST_SEED={seed}");
     let mut company = Company::of(size, "auto", "1s").await;
-    let (mut dice, url) = (Dice::new(seed), company.registry.url.clone());
+    let (mut dice, url) = (Random::new(seed), company.registry.url.clone());
     let over = Instant::now() + time;
-    // One type is activated in the middle of it: what was captured until then is drained by whoever writes, under its lease.
+    // One type is activated in the middle of it, after the lease has changed hands: what was captured until then is drained by
+    // the instance that writes, under its lease.
     let set = |active| {
         format!("select gov_handoff.gov_type_set_active('governance.handoff.object_registered', {active})")
     };
     company.registry.sql(&set(false)).await;
     let client = connect(&url).await;
+    let captured =
+        "select count(*) from event_pending where event_type_hint = 'governance.handoff.object_registered'";
     let activation = async {
-        tokio::time::sleep(time / 3).await;
+        let term = "select coalesce(max(term), 0) from verify.fences";
+        until("another has the lease", async || number(&client, term).await > 1).await;
+        until("rows are captured", async || number(&client, captured).await > 20).await;
         client.batch_execute(&set(true)).await.expect("an activation");
     };
     let suffering = async { tokio::join!(suffer(&mut company, &mut dice, over), activation).0 };
@@ -231,6 +268,9 @@ async fn company_suffers(size: u32, time: Duration) {
     let waiting = "select count(*) from event_pending where processed_at is null and last_error is null
                       and event_type_hint = 'governance.handoff.object_registered'";
     until("all is drained", async || company.registry.number(waiting).await == 0).await;
+    let drained = "select count(*) from event_pending p join event_outbox o on o.id = p.id
+                    where p.processed_at is not null and p.event_type_hint = 'governance.handoff.object_registered'";
+    assert!(company.registry.number(drained).await > 20, "captures become signals under the same identities");
     company.assert_one_writer().await;
     let terms = company.term().await;
     println!(
@@ -241,7 +281,6 @@ async fn company_suffers(size: u32, time: Duration) {
         longest < Duration::from_secs(3),
         "nobody wrote for {longest:?}; a lease of 1 s and 2 s more are allowed"
     );
-    company.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,7 +316,6 @@ async fn without_the_term_in_the_fence_two_writers_are_seen() {
     })
     .await;
     assert!(seen, "the witness is blind");
-    company.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,13 +330,12 @@ async fn a_killed_writer_is_replaced_at_once_however_long_its_lease() {
             company.until_taken_over(term).await;
             assert!(killed.elapsed() < Duration::from_secs(2), "taken over after {:?}", killed.elapsed());
             company.restart(which);
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            company.until_it_asks(which).await;
         }
     })
     .await;
     company.registry.until_all_handed_off().await;
     company.assert_one_writer().await;
-    company.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,13 +357,12 @@ async fn one_that_was_cut_off_takes_over_from_one_that_is_killed_right_afterward
                 "taken over after {took:?}; it listened to a dead connection"
             );
             company.restart(which);
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            company.until_it_asks(which).await;
         }
     })
     .await;
     company.registry.until_all_handed_off().await;
     company.assert_one_writer().await;
-    company.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -356,7 +392,6 @@ async fn a_hanging_writer_keeps_its_lease_to_the_end_and_commits_nothing_afterwa
         .await;
         company.registry.until_all_handed_off().await;
         company.assert_one_writer().await;
-        company.end().await;
     }
 }
 
@@ -381,7 +416,6 @@ async fn told_to_end_under_load_a_writer_drains_resigns_and_another_goes_on_at_o
     .await;
     company.registry.until_all_handed_off().await;
     company.assert_one_writer().await;
-    company.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -398,10 +432,17 @@ async fn a_lone_instance_stopped_past_its_lease_commits_nothing_of_its_old_term_
                           and query like '%gov_handoff_apply%' and pid <> pg_backend_pid()";
         until("it applies", async || registry.number(applies).await > 0).await;
         process.signal("STOP");
-        // What the server had already been sent is answered by then.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // What the server had been sent before is answered, but for what waits for the lock.
+        let busy =
+            "select count(*) from pg_stat_activity where datname = current_database() and state = 'active'
+                       and application_name like 'gov-handoff %' and backend_type = 'client backend'
+                       and wait_event_type is distinct from 'Lock'";
+        until("the server has answered", async || registry.number(busy).await == 0).await;
         let (term, place) = (company.term().await, company.place().await);
-        tokio::time::sleep(Duration::from_millis(1_300)).await;
+        let expired =
+            "select last_tick_at < clock_timestamp() - interval '1500 milliseconds' from queue_heartbeat
+                        where executor_name = 'gov_handoff_intake'";
+        registry.until(expired).await;
         blocker.batch_execute("rollback").await.expect("the lock is free");
         until("the server is done with it", async || registry.number(applies).await == 0).await;
         assert_eq!(company.place().await, place, "{mode}: it committed after its time");
@@ -413,7 +454,6 @@ async fn a_lone_instance_stopped_past_its_lease_commits_nothing_of_its_old_term_
         let conflict = "select count(*) from system_issues where issue_kind = 'cursor_lease_conflict'";
         assert_eq!(registry.number(conflict).await, 0, "{mode}: nobody was in its way");
         company.assert_one_writer().await;
-        company.end().await;
     }
 }
 
@@ -426,11 +466,11 @@ async fn a_standby_that_hears_nothing_ends_at_once_when_told_to() {
     let standby = &mut company.instances[1];
     standby.proxy.stall();
     // It asks about once a second, and waits five for an answer.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let before = standby.proxy.connections();
+    until("it asks and hears nothing", async || standby.proxy.connections() > before).await;
     standby.process.signal("TERM");
     let told = Instant::now();
     let status = standby.process.end("told to end").await;
     assert_eq!(status.code(), Some(0), "{}", standby.process.log());
     assert!(told.elapsed() < Duration::from_millis(2_500), "it took {:?} to end", told.elapsed());
-    company.end().await;
 }

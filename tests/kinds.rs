@@ -1,8 +1,8 @@
 //! Every kind of handoff through both paths: the same rows, whoever brought them.
 
 use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
-use crate::support::sources::{TemporaryFile, register, rule, source};
-use crate::support::{Daemon, TestDb, cli, done, migrated, number, texts, until};
+use crate::support::sources::{register, rule, source};
+use crate::support::{Daemon, Database, TemporaryFile, cli, done, migrated};
 
 /// Everything a signal says but for who captured it and when it was written.
 const SIGNALS_SAID: &str = "
@@ -24,7 +24,7 @@ const WHO: &str = "
 select distinct p from (select safe_payload ->> 'captured_by' as p from event_outbox where event_domain = 'governance' and event_stream <> 'health'
                   union all select capture_payload ->> 'captured_by' from event_pending where event_type_hint <> 'governance.handoff.certified') as x order by 1";
 
-async fn handed_off(mode: &str) -> (TestDb, Daemon) {
+async fn handed_off(mode: &str) -> (Database, Daemon) {
     let db = migrated().await;
     done(&db.url, &["types", "activate", "--all"]).await;
     // It is there before the rows are: what it streams it did not find by looking.
@@ -35,14 +35,13 @@ async fn handed_off(mode: &str) -> (TestDb, Daemon) {
     )
     .await;
     // Nor is it certifying, which finds rows as well: that comes first, and then not for an hour.
-    until(&db.client, "select count(*) = 5 from gov_worker_cursor where last_run_summary ? 'certificate'")
-        .await;
+    db.until("select count(*) = 5 from gov_worker_cursor where last_run_summary ? 'certificate'").await;
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     let all = format!(
         "select (select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health') >= {SIGNALS} \
          and (select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified') >= {UNMAPPED}"
     );
-    until(&db.client, &all).await;
+    db.until(&all).await;
     (db, daemon)
 }
 
@@ -50,26 +49,25 @@ async fn handed_off(mode: &str) -> (TestDb, Daemon) {
 async fn each_kind_and_the_unmapped_capture_are_the_same_rows_through_stream_and_poll() {
     let ((polled, _first), (streamed, _second)) = tokio::join!(handed_off("poll"), handed_off("stream"));
     for query in [SIGNALS_SAID, CAPTURES_SAID, MARKS_SAID] {
-        let (by_poll, by_stream) = (texts(&polled.client, query).await, texts(&streamed.client, query).await);
+        let (by_poll, by_stream) = (polled.texts(query).await, streamed.texts(query).await);
         assert!(!by_poll.is_empty());
         assert_eq!(by_poll, by_stream);
     }
-    assert_eq!(texts(&polled.client, WHO).await, ["poll"]);
-    assert_eq!(texts(&streamed.client, WHO).await, ["stream"]);
+    assert_eq!(polled.texts(WHO).await, ["poll"]);
+    assert_eq!(streamed.texts(WHO).await, ["stream"]);
     let kinds = "select distinct safe_payload ->> 'change_kind' from event_outbox where event_domain = 'governance' and event_stream <> 'health' order by 1";
-    assert_eq!(texts(&polled.client, kinds).await, TEN);
+    assert_eq!(polled.texts(kinds).await, TEN);
     for db in [&polled, &streamed] {
         let signals = "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
-        assert_eq!(number(&db.client, signals).await, SIGNALS);
+        assert_eq!(db.number(signals).await, SIGNALS);
         assert_eq!(
-            number(
-                &db.client,
+            db.number(
                 "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
             )
             .await,
             UNMAPPED
         );
-        assert_eq!(number(&db.client, "select count(*) from iu_route_dead_letter").await, 0);
+        assert_eq!(db.number("select count(*) from iu_route_dead_letter").await, 0);
     }
 }
 
@@ -83,7 +81,7 @@ async fn a_signal_has_the_names_that_other_programs_rely_on() {
         select jsonb_build_object('domain', event_domain, 'type', event_type, 'stream', event_stream, 'table', event_subject_table,
                                   'address', canonical_address, 'payload', safe_payload)::text
           from event_outbox where event_type = 'governance.handoff.object_born' and safe_payload ->> 'source_key' = '1'";
-    let born: serde_json::Value = serde_json::from_str(&texts(&db.client, born).await[0]).expect("json");
+    let born: serde_json::Value = serde_json::from_str(&db.texts(born).await[0]).expect("json");
     let expected = serde_json::json!({
         "domain": "governance", "type": "governance.handoff.object_born", "stream": "birth", "table": "birth_registry",
         "address": "laws:law-1",
@@ -97,7 +95,7 @@ async fn a_signal_has_the_names_that_other_programs_rely_on() {
     assert_eq!(born, expected);
     let unmapped = "select capture_payload ->> 'change_kind' || ' ' || entity_table || ' ' || last_error from event_pending
                      where event_type_hint <> 'governance.handoff.certified' and capture_payload ->> 'source_key' = '21'";
-    assert_eq!(texts(&db.client, unmapped).await, ["unmapped registry_changelog unmapped"]);
+    assert_eq!(db.texts(unmapped).await, ["unmapped registry_changelog unmapped"]);
 }
 
 /// Births of every mixture of word, other word and NULL in three columns.
@@ -129,23 +127,21 @@ async fn null_is_excluded_alike_and_silent_codes_stay_apart_on_both_paths() {
                      and event_type_hint <> 'governance.handoff.policy_changed' order by canonical_address collate \"C\""
             )
         };
-        until(&db.client, "select count(*) = 6 from event_pending where entity_table = 'registry_changelog' and entity_ref is not null").await;
+        db.until("select count(*) = 6 from event_pending where entity_table = 'registry_changelog' and entity_ref is not null").await;
         // Passes over everything have been made since.
-        let now = texts(&db.client, "select clock_timestamp()::text").await;
-        until(
-            &db.client,
-            &format!(
+        let now = db.texts("select clock_timestamp()::text").await;
+        db.until(&format!(
                 "select exists (select from gov_worker_frontier where source_name = 'birth_registry' and certified_at > '{}')",
                 now[0]
             ),
         )
         .await;
-        let births = texts(&db.client, &recorded("birth_registry")).await;
+        let births = db.texts(&recorded("birth_registry")).await;
         assert_eq!(births, ["open/me/importer:m", "open/null/importer:m"], "{mode}");
-        let changes = texts(&db.client, &recorded("registry_changelog")).await;
+        let changes = db.texts(&recorded("registry_changelog")).await;
         assert_eq!(changes, ["law:L3", "registry_changelog:1", "registry_changelog:2"], "{mode}");
         let blamed = "select count(*) from system_issues where issue_kind in ('handoff_missed', 'source_not_conserved')";
-        assert_eq!(number(&db.client, blamed).await, 0, "{mode}");
+        assert_eq!(db.number(blamed).await, 0, "{mode}");
     }
 }
 
@@ -183,18 +179,17 @@ async fn a_column_of_any_type_reads_alike_on_both_paths() {
         let rarely = [("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h")];
         let mut daemon = Daemon::running(&db, mode, if mode == "poll" { &[] } else { &rarely }).await;
         db.client.batch_execute(RENDERED_ROWS).await.expect("rows");
-        until(
-            &db.client,
+        db.until(
             "select count(*) = 4 from event_pending where entity_table = 'things' and entity_ref is not null",
         )
         .await;
-        paths.push(texts(&db.client, said).await);
-        daemon.sigterm();
+        paths.push(db.texts(said).await);
+        daemon.sigterm().await;
         // The frontier and the audit read it alike as well: they find what is recorded, and nothing else to say.
         done(&db.url, &["run", "--mode", "poll", "--once"]).await;
         done(&db.url, &["audit", "--full"]).await;
         done(&db.url, &["replay", "--source", "things", "--from", "1"]).await;
-        assert_eq!(texts(&db.client, said).await, paths[paths.len() - 1], "{mode}");
+        assert_eq!(db.texts(said).await, paths[paths.len() - 1], "{mode}");
     }
     assert_eq!(paths[0], paths[1]);
     let first = "object_born t|t|ab   |10.0.0.1|10.0.0.0/8|1.50|2026-02-03|z|glad|{\"k\": [1, true]}|{t,f,NULL}|01:30:00|";

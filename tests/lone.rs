@@ -1,6 +1,6 @@
 //! The gate for a lone signal has the effects of the general one.
 
-use crate::support::{Daemon, TestDb, cli, done, migrated, number, texts, until};
+use crate::support::{Daemon, Database, cli, done, migrated};
 
 const BIRTHS: i32 = 6;
 /// All that an apply leaves, but for clocks and for how often a shared row was touched.
@@ -20,7 +20,7 @@ const EFFECTS: &[&str] = &[
 ];
 
 /// Births `1..=BIRTHS` of three objects, in transactions of `size`, each handed off before the next is written.
-async fn written_by(size: i32) -> (TestDb, Daemon) {
+async fn written_by(size: i32) -> (Database, Daemon) {
     let db = migrated().await;
     let quiet = [("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h")];
     let daemon = Daemon::running(&db, "stream", &quiet).await;
@@ -42,7 +42,7 @@ async fn written_by(size: i32) -> (TestDb, Daemon) {
                             and processed_at is null) = {}",
                 from + size - 1
             );
-            until(&db.client, &recorded).await;
+            db.until(&recorded).await;
         }
     }
     (db, daemon)
@@ -52,7 +52,7 @@ async fn written_by(size: i32) -> (TestDb, Daemon) {
 async fn births_one_by_one_have_the_effects_of_births_in_one_transaction() {
     let ((lone, _first), (many, _second)) = tokio::join!(written_by(1), written_by(BIRTHS / 2));
     for query in EFFECTS {
-        let (alone, together) = (texts(&lone.client, query).await, texts(&many.client, query).await);
+        let (alone, together) = (lone.texts(query).await, many.texts(query).await);
         assert!(!alone.is_empty(), "{query}");
         assert_eq!(alone, together);
     }
@@ -72,9 +72,6 @@ async fn a_lone_signal_delivered_again_marks_nothing() {
     done(&db.url, &replay).await;
     let dirty = "select (select count(*) from gov_candidate_group where dirty or changes <> 1)
                       + (select count(*) from gov_candidate_state where dirty)";
-    assert_eq!(number(&db.client, dirty).await, 0);
-    assert_eq!(
-        number(&db.client, "select count(*) from event_outbox where event_stream <> 'health'").await,
-        1
-    );
+    assert_eq!(db.number(dirty).await, 0);
+    assert_eq!(db.number("select count(*) from event_outbox where event_stream <> 'health'").await, 1);
 }

@@ -3,7 +3,7 @@
 //! Run it by plain `cargo test`: all tests then share one process and so one PostgreSQL ([`support`]). A runner
 //! that gives each test a process of its own, as `cargo nextest` does, starts a cluster for each.
 
-// What the tests stand on: the shared cluster, fresh databases.
+// The harness: the shared cluster, a fresh database for each test, the daemon, the command line, and waits.
 mod support;
 
 // The private PostgreSQL itself: versions, restarts, crashes, and that nothing is left behind.

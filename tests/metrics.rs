@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use crate::reasons::{EAGER, birth, handed_off, repaired, sql, streaming, take_the_stream_away};
 use crate::support::fixture::{ALL_KINDS, CANARY};
 use crate::support::{
-    Daemon, blocking, cli, cli_with, connect, done, migrated, number, options, private_cluster, until,
+    Daemon, PATIENCE, blocking, cli, cli_with, connect, done, fresh_database, migrated, options,
+    private_cluster, until, within,
 };
 
 /// Series by name and labels, as `name{a=x,b=y}`.
@@ -98,7 +99,7 @@ fn repairs(scrape: &Scrape) -> BTreeMap<String, i64> {
 async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
     let db = migrated().await;
     let role = format!("scraper_{}", db.name);
-    sql(&db.client, &format!("create role {role} login in role gov_handoff_observer")).await;
+    db.sql(&format!("create role {role} login in role gov_handoff_observer")).await;
     let observer = db.url_as(&role);
     let before = scraped(&observer).await;
     assert_eq!(before["gov_handoff_lease_held"], 0.0);
@@ -107,20 +108,20 @@ async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
 
     done(&db.url, &["types", "activate", "object_born"]).await;
     let mut daemon = Daemon::running(&db, "stream", &EAGER).await;
-    sql(&db.client, ALL_KINDS).await;
+    db.sql(ALL_KINDS).await;
     // An id that is never used, and a letter and two findings that are open.
-    sql(&db.client, "select nextval(pg_get_serial_sequence('birth_registry', 'id'))").await;
-    sql(&db.client, &birth("last", "now()")).await;
-    sql(&db.client, "insert into iu_route_dead_letter (worker_name, event_domain, route_code, idempotency_key, failure_code) \
+    db.sql("select nextval(pg_get_serial_sequence('birth_registry', 'id'))").await;
+    db.sql(&birth("last", "now()")).await;
+    db.sql("insert into iu_route_dead_letter (worker_name, event_domain, route_code, idempotency_key, failure_code) \
          values ('gov_handoff_intake', 'governance', 'birth_registry', 'birth_registry:x', 'x'); \
          select gov_handoff.gov_finding_raise('handoff_missed', 'handoff_missed:x' || n, 'high') from generate_series(1, 2) n").await;
-    until(&db.client, "select count(*) = 5 from v_governance_certificate").await;
-    until(&db.client, "select exists (select from event_outbox where canonical_address = 'laws:last')").await;
-    until(&db.client, "select lag_ms is not null and slot_budget is not null from v_governance_worker").await;
+    db.until("select count(*) = 5 from v_governance_certificate").await;
+    db.until("select exists (select from event_outbox where canonical_address = 'laws:last')").await;
+    db.until("select lag_ms is not null and slot_budget is not null from v_governance_worker").await;
     // The unused id is a hole once the tables were read behind the stream.
     let hole = "select exists (select from gov_worker_gap where source_name = 'birth_registry' \
                 and lo > (select min(id) from birth_registry) and hi < (select max(id) from birth_registry))";
-    until(&db.client, hole).await;
+    db.until(hole).await;
     let running = scraped(&observer).await;
     for (series, value) in [
         ("gov_handoff_lease_held", 1.0),
@@ -147,17 +148,16 @@ async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
     }
     let holes = |state: &str| running[&format!("gov_handoff_holes{{source=birth_registry,state={state}}}")];
     assert!(holes("hot") + holes("cold") >= 1.0);
-    let lsn =
-        number(&db.client, "select (durable_lsn - '0/0'::pg_lsn)::bigint from v_governance_stream").await;
+    let lsn = db.number("select (durable_lsn - '0/0'::pg_lsn)::bigint from v_governance_stream").await;
     #[allow(clippy::cast_precision_loss)]
     let lsn = lsn as f64;
     assert!((0.0..1e9).contains(&(lsn - running["gov_handoff_stream_durable_lsn_bytes"])));
 
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     let text = done(&observer, &["metrics"]).await;
     assert!(!text.contains(CANARY) && !text.contains("laws:"), "{text}");
     let stopped = parse(&text);
-    let exact = |query: &'static str| number(&db.client, query);
+    let exact = |query: &'static str| db.number(query);
     let (seen, written) = (
         exact("select events_seen from gov_worker_cursor where source_name = 'birth_registry'").await,
         exact("select attempts_written from gov_worker_cursor where source_name = 'birth_registry'").await,
@@ -184,7 +184,7 @@ async fn an_observer_scrapes_what_the_tables_say_and_nothing_of_a_row() {
         assert_eq!(stopped[series], value, "{series}");
     }
     // A count that would cost more with what waits ends at its bound.
-    sql(&db.client, "insert into event_pending (event_domain, event_type_hint, canonical_address, actor_ref) \
+    db.sql("insert into event_pending (event_domain, event_type_hint, canonical_address, actor_ref) \
                      select 'governance', 'governance.handoff.axis_introduced', 'x', 'x' from generate_series(1, 10100)").await;
     let many = scraped(&observer).await;
     assert_eq!(many["gov_handoff_captured_waiting{type=governance.handoff.axis_introduced}"], 10_000.0);
@@ -196,45 +196,42 @@ async fn repairs_are_counted_once_and_for_ever() {
     take_the_stream_away(&db, &daemon, &role).await;
     let late = connect(&db.url).await;
     sql(&late, &format!("begin; {}", birth("late", "now()"))).await;
-    sql(&db.client, &birth("quick", "now()")).await;
+    db.sql(&birth("quick", "now()")).await;
     handed_off(&db.client, "quick").await;
     sql(&late, "commit").await;
-    sql(&db.client, &birth("dated", "now() - interval '1 year'")).await;
+    db.sql(&birth("dated", "now() - interval '1 year'")).await;
     handed_off(&db.client, "late").await;
     handed_off(&db.client, "dated").await;
     let wanted = BTreeMap::from(
         [("back_dated", 1), ("late_commit", 1), ("not_yet_read", 1)].map(|(r, n)| (r.to_owned(), n)),
     );
-    let deadline = Instant::now() + Duration::from_secs(60);
     let mut last = 0;
-    loop {
+    within(PATIENCE, "all repairs are counted", async || {
         let found = repairs(&scraped(&db.url).await);
         let total = found.values().sum::<i64>();
         assert!(total >= last, "{found:?} after {last}");
         last = total;
-        if found == wanted {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{found:?}");
-    }
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
     assert_eq!(repaired(&db).await, wanted, "the certificates say the same");
 
     // A restart, and a history that is gone.
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     let history = "delete from event_pending where event_type_hint = 'governance.handoff.certified'";
-    sql(&db.client, history).await;
+    db.sql(history).await;
     assert_eq!(repairs(&scraped(&db.url).await), wanted);
-    sql(&db.client, &format!("alter role {role} replication")).await;
+    db.sql(&format!("alter role {role} replication")).await;
     let mut daemon = Daemon::running(&db, "stream", &EAGER).await;
-    until(&db.client, "select count(*) = 5 from v_governance_certificate where (certificate ->> 'taken_at')::timestamptz \
+    db.until("select count(*) = 5 from v_governance_certificate where (certificate ->> 'taken_at')::timestamptz \
                        > (select last_tick_at - interval '1 hour' from v_governance_worker where worker_name = 'gov_handoff_intake')").await;
     assert_eq!(repairs(&scraped(&db.url).await), wanted);
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 
     // What an audit puts back counts as well, beside the rest and each time; a check counts nothing.
     let mut more = wanted.clone();
     for (times, code) in [(1, "quick"), (2, "late")] {
-        sql(&db.client, &format!("delete from event_pending where canonical_address = 'laws:{code}'")).await;
+        db.sql(&format!("delete from event_pending where canonical_address = 'laws:{code}'")).await;
         assert_eq!(cli(&db.url, &["audit", "--full", "--check"]).await.code, 1);
         assert_eq!(repairs(&scraped(&db.url).await), more);
         assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 1);
@@ -249,15 +246,12 @@ async fn repairs_are_counted_once_and_for_ever() {
 
 /// Where a daemon that listens on any port does.
 async fn address(daemon: &Daemon) -> String {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
+    within(Duration::from_secs(30), "it listens", async || {
         let log = daemon.log();
-        if let Some((_, rest)) = log.split_once("metrics at http://") {
-            return rest.split('/').next().unwrap_or_default().to_owned();
-        }
-        assert!(Instant::now() < deadline, "it does not listen: {log}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let (_, rest) = log.split_once("metrics at http://").ok_or_else(|| log.clone())?;
+        Ok(rest.split('/').next().unwrap_or_default().to_owned())
+    })
+    .await
 }
 
 struct Page {
@@ -281,15 +275,11 @@ async fn ask(address: &str, method: &str, path: &str) -> Page {
 
 /// Asks until the answer has this status; gives the body.
 async fn until_status(address: &str, path: &str, status: u16) -> String {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    within(PATIENCE, &format!("{path} answers {status}"), async || {
         let page = ask(address, "GET", path).await;
-        if page.status == status {
-            return page.body;
-        }
-        assert!(Instant::now() < deadline, "{path}: {} {}", page.status, page.body);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if page.status == status { Ok(page.body) } else { Err(format!("{} {}", page.status, page.body)) }
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -357,16 +347,18 @@ async fn scrapes_share_one_look_one_session_and_a_deadline() {
     let bodies: std::collections::BTreeSet<_> = pages.iter().map(|p| p.body.as_str()).collect();
     assert!(bodies.len() <= 2, "{} looks for twelve scrapes at once", bodies.len());
     let sessions = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'gov-handoff metrics %'";
-    assert_eq!(number(&db.client, sessions).await, 1);
+    assert_eq!(db.number(sessions).await, 1);
     // A session that is ended is replaced without anybody noticing.
-    sql(
-        &db.client,
+    db.sql(
         "select pg_terminate_backend(pid, 5000) from pg_stat_activity \
                      where datname = current_database() and application_name like 'gov-handoff metrics %'",
     )
     .await;
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!(ask(&at, "GET", "/metrics").await.status, 200);
+    until("a scrape looks again", async || {
+        assert_eq!(ask(&at, "GET", "/metrics").await.status, 200);
+        db.number(sessions).await == 1
+    })
+    .await;
 
     // Something that only a scrape reads is locked: a scrape ends by its deadline, and the daemon does not notice.
     let locker = connect(&db.url).await;
@@ -375,12 +367,12 @@ async fn scrapes_share_one_look_one_session_and_a_deadline() {
     let why = until_status(&at, "/metrics", 503).await;
     assert!(begun.elapsed() < Duration::from_secs(20) && why.lines().count() == 1, "{why}");
     assert_eq!(ask(&at, "GET", "/healthz").await.status, 200);
-    sql(&db.client, &birth("meanwhile", "now()")).await;
+    db.sql(&birth("meanwhile", "now()")).await;
     handed_off(&db.client, "meanwhile").await;
     sql(&locker, "rollback").await;
     until_status(&at, "/metrics", 200).await;
     drop(silent);
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     assert!(!daemon.log().contains("served no longer"), "{}", daemon.log());
 }
 
@@ -403,7 +395,7 @@ async fn an_address_that_cannot_or_must_not_be_had_is_one_line() {
             assert!(ran.err.contains(says) && ran.err.lines().count() == 1, "{listen}: {}", ran.err);
         }
     }
-    assert_eq!(number(&db.client, "select count(*) from queue_heartbeat").await, 0, "nothing was begun");
+    assert_eq!(db.number("select count(*) from queue_heartbeat").await, 0, "nothing was begun");
     // A single run listens nowhere, so it does not fall over the daemon's port.
     let once =
         cli_with(&db.url, &["run", "--mode", "poll", "--once"], &[("GOV_HANDOFF_LISTEN", &taken.1)]).await;
@@ -411,7 +403,7 @@ async fn an_address_that_cannot_or_must_not_be_had_is_one_line() {
     let shown = cli_with(&db.url, &["config"], &[("GOV_HANDOFF_LISTEN", "[::1]:9187")]).await.out;
     assert!(shown.contains("[::1]:9187"), "{shown}");
 
-    let empty = crate::support::fresh_database(None).await;
+    let empty = fresh_database(None).await;
     let ran = cli(&empty.url, &["metrics"]).await;
     assert_eq!(ran.code, 2, "{}", ran.out);
     assert!(ran.err.contains("run `gov-handoff migrate` first") && ran.out.is_empty(), "{}", ran.err);

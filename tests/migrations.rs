@@ -2,11 +2,13 @@
 
 use crate::support::adopted::{TABLES, adopted};
 use crate::support::fixture::{ALL_KINDS, LEAVE_ROOM, SIGNALS, UNMAPPED};
-use crate::support::{TestDb, cli, cli_with, done, fresh_database, migrated, number, text, texts, until};
+use crate::support::{
+    Database, cli, cli_with, connect, done, fresh_database, migrated, number, options, private_cluster,
+};
 use crate::untouched::catalogue;
 
 /// Every relation, function and type of the database, with its privileges.
-async fn objects(db: &TestDb) -> Vec<String> {
+async fn objects(db: &Database) -> Vec<String> {
     let query = "
         select 'class ' || c.oid::regclass::text || ' ' || c.relkind::text || ' ' || array(
                    select a::text from aclexplode(coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's'::\"char\" else 'r'::\"char\" end, c.relowner))) a
@@ -22,7 +24,7 @@ async fn objects(db: &TestDb) -> Vec<String> {
                    select a::text from aclexplode(coalesce(nspacl, acldefault('n', nspowner))) a order by 1)::text from pg_namespace where nspname = 'public'
         union all select 'default ' || defaclrole::regrole::text || defaclacl::text from pg_default_acl
         union all select 'publication ' || pubname::text from pg_publication order by 1";
-    texts(&db.client, query).await
+    db.texts(query).await
 }
 
 /// How many steps there are: a file each.
@@ -63,7 +65,7 @@ async fn a_fresh_database_is_migrated_once_and_again_changes_nothing() {
         "select count(*) from event_type_registry where event_domain = 'governance' and not active";
     // One kind of finding is an event of the system's.
     let findings = i64::try_from(gov_handoff::core::finding::KINDS.len()).expect("few") - 1;
-    assert_eq!(number(&db.client, inactive).await, 12 + findings, "types ship inactive");
+    assert_eq!(db.number(inactive).await, 12 + findings, "types ship inactive");
 }
 
 #[tokio::test]
@@ -71,8 +73,8 @@ async fn two_migrations_at_once_are_one() {
     let db = fresh_database(None).await;
     let (one, two) = tokio::join!(cli(&db.url, &["migrate"]), cli(&db.url, &["migrate"]));
     assert_eq!((one.code, two.code), (0, 0), "{}{}", one.err, two.err);
-    assert_eq!(number(&db.client, "select count(*) from gov_schema_version").await, all() as i64);
-    assert_eq!(number(&db.client, "select count(*) from gov_worker_cursor").await, 5);
+    assert_eq!(db.number("select count(*) from gov_schema_version").await, all() as i64);
+    assert_eq!(db.number("select count(*) from gov_worker_cursor").await, 5);
 }
 
 #[tokio::test]
@@ -134,7 +136,7 @@ async fn the_way_back_does_not_leave_a_slot_that_nobody_reads() {
     assert_eq!(torn.code, 0, "{}", torn.err);
     assert_eq!(objects(&db).await, empty);
     let left = "select count(*) from pg_replication_slots where database = current_database()";
-    assert_eq!(number(&db.client, left).await, 0);
+    assert_eq!(db.number(left).await, 0);
 }
 
 #[tokio::test]
@@ -151,11 +153,11 @@ async fn a_live_substrate_is_adopted_works_and_outlives_the_way_back() {
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     let pending =
         "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'";
-    assert_eq!(number(&db.client, pending).await, SIGNALS + UNMAPPED);
+    assert_eq!(db.number(pending).await, SIGNALS + UNMAPPED);
     done(&db.url, &["types", "activate", "--all"]).await;
     let signals =
         "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
-    assert_eq!(number(&db.client, signals).await, SIGNALS);
+    assert_eq!(db.number(signals).await, SIGNALS);
     // A row that the outbox refuses, in a dead-letter table without our constraints.
     db.client
         .batch_execute("alter table event_outbox add constraint t check (canonical_address <> 'c:poison')")
@@ -168,7 +170,7 @@ async fn a_live_substrate_is_adopted_works_and_outlives_the_way_back() {
         .await
         .expect("poison");
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    until(&db.client, "select count(*) = 1 from iu_route_dead_letter").await;
+    db.until("select count(*) = 1 from iu_route_dead_letter").await;
     db.client.batch_execute("alter table event_outbox drop constraint t").await.expect("as before");
     let status = cli(&db.url, &["status"]).await;
     assert!(status.code == 1 && status.out.contains("1 dead letters"), "{}{}", status.out, status.err);
@@ -179,8 +181,8 @@ async fn a_live_substrate_is_adopted_works_and_outlives_the_way_back() {
     // Nothing recorded is in a table that would go, so the way back need not be told.
     let back = cli(&db.url, &["migrate", "revert"]).await;
     assert_eq!(back.code, 0, "{}", back.err);
-    assert_eq!(number(&db.client, signals).await, SIGNALS, "what was recorded stays in the live tables");
-    assert_eq!(number(&db.client, "select count(*) from birth_registry").await, 6);
+    assert_eq!(db.number(signals).await, SIGNALS, "what was recorded stays in the live tables");
+    assert_eq!(db.number("select count(*) from birth_registry").await, 6);
     for (table, shape) in TABLES.iter().zip(&shapes) {
         assert_eq!(&catalogue(&db, table).await, shape, "{table} was altered by the way back");
     }
@@ -189,7 +191,7 @@ async fn a_live_substrate_is_adopted_works_and_outlives_the_way_back() {
     done(&db.url, &["migrate"]).await;
     done(&db.url, &["types", "activate", "--all"]).await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(number(&db.client, signals).await, SIGNALS + 1, "only the row that was refused before is new");
+    assert_eq!(db.number(signals).await, SIGNALS + 1, "only the row that was refused before is new");
 }
 
 #[tokio::test]
@@ -206,7 +208,7 @@ async fn the_way_back_does_not_forget_what_was_retired_unless_told() {
     assert!(refused.err.contains("were retired, which would be emitted again"), "{}", refused.err);
     assert!(refused.err.contains("--discard"), "{}", refused.err);
     let kept = "select count(*) from gov_retired_range";
-    assert!(number(&db.client, kept).await > 0);
+    assert!(db.number(kept).await > 0);
     done(&db.url, &["migrate", "revert", "--discard"]).await;
 }
 
@@ -236,7 +238,7 @@ async fn a_live_table_of_another_shape_is_refused_by_name_and_nothing_is_changed
         let db = adopted().await;
         let checks = "select coalesce((select conname::text from pg_constraint where conrelid = 'event_outbox'::regclass
                        and pg_get_constraintdef(oid) like '%''body''%'), '')";
-        let change = change.replace("event_outbox_safe_payload_check", &text(&db.client, checks).await);
+        let change = change.replace("event_outbox_safe_payload_check", &db.text(checks).await);
         db.client.batch_execute(&change).await.unwrap_or_else(|e| panic!("{change}: {e:?}"));
         let before = objects(&db).await;
         let refused = cli(&db.url, &["migrate"]).await;
@@ -258,7 +260,7 @@ async fn a_source_that_lacks_a_default_column_leaves_no_half_of_the_defaults() {
     let refused = cli(&db.url, &["migrate"]).await;
     assert_eq!(refused.code, 2, "{}", refused.out);
     assert!(refused.err.contains("public.pivot_definitions has no column actor_ref"), "{}", refused.err);
-    assert_eq!(number(&db.client, "select count(*) from gov_worker_cursor").await, 0);
+    assert_eq!(db.number("select count(*) from gov_worker_cursor").await, 0);
     // Mended, the same command does the rest.
     db.client.batch_execute("alter table pivot_definitions add column actor_ref text").await.expect("mend");
     assert_eq!(done(&db.url, &["migrate"]).await.matches("registered").count(), 5);
@@ -280,8 +282,8 @@ async fn a_step_of_another_build_is_not_built_upon() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_who_is_no_superuser_migrates_and_cannot_become_the_owner_of_the_gates() {
     // Roles belong to the cluster, and on the shared one somebody else has made them.
-    let cluster = crate::support::private_cluster(crate::support::options()).await;
-    let admin = crate::support::connect(&cluster.url("postgres")).await;
+    let cluster = private_cluster(options()).await;
+    let admin = connect(&cluster.url("postgres")).await;
     admin.batch_execute("create role landlord login createrole").await.expect("a role");
     admin.batch_execute("create database house owner landlord").await.expect("a database");
     let url = cluster.url("house").replacen("postgres@", "landlord@", 1);
@@ -289,7 +291,7 @@ async fn an_owner_who_is_no_superuser_migrates_and_cannot_become_the_owner_of_th
     let first = done(&url, &["migrate"]).await;
     assert_eq!(steps(&first, "applied"), all(), "{first}");
     done(&url, &["types", "activate", "--all"]).await;
-    let client = crate::support::connect(&url).await;
+    let client = connect(&url).await;
     client
         .batch_execute("create role daemon login in role gov_handoff_worker")
         .await

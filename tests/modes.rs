@@ -8,8 +8,8 @@ use tokio_postgres::Client;
 use crate::hostile::proxy::Proxy;
 use crate::support::sources::{register, rule, source};
 use crate::support::{
-    Daemon, TestDb, blocking, cli, cli_with, cluster, connect, done, migrated, number, options,
-    private_cluster, text, until,
+    Daemon, Database, blocking, cli, cli_with, cluster, connect, done, migrated, number, options,
+    private_cluster, text, until, until_true,
 };
 
 const QUICK: [(&str, &str); 4] = [
@@ -30,7 +30,7 @@ async fn birth(client: &Client) {
 
 /// Every row once, told by the tables and not by our counters.
 async fn all_handed_off(client: &Client) {
-    until(client, "select not exists (select from birth_registry b where not exists (select from event_pending p \
+    until_true(client, "select not exists (select from birth_registry b where not exists (select from event_pending p \
                    where p.entity_table = 'birth_registry' and p.capture_payload ->> 'source_key' = b.id::text)) \
                    and not exists (select from registry_changelog c where c.source_system is distinct from 'gov-handoff' \
                    and not exists (select from event_pending p where p.entity_table = 'registry_changelog' \
@@ -42,36 +42,35 @@ async fn all_handed_off(client: &Client) {
 
 /// Seen at all: open, or resolved by the stream's return.
 async fn found(client: &Client, key: &str) {
-    until(client, &format!("select exists (select from system_issues where coalesce_key = '{key}')")).await;
-}
-
-async fn resolved(client: &Client, key: &str) {
-    until(client, &format!("select resolved_at is not null from system_issues where coalesce_key = '{key}'"))
+    until_true(client, &format!("select exists (select from system_issues where coalesce_key = '{key}')"))
         .await;
 }
 
-async fn restarted(db: &TestDb, before: &str, reason: &str) {
+async fn resolved(client: &Client, key: &str) {
+    until_true(
+        client,
+        &format!("select resolved_at is not null from system_issues where coalesce_key = '{key}'"),
+    )
+    .await;
+}
+
+async fn restarted(db: &Database, before: &str, reason: &str) {
     let mut daemon = Daemon::running(db, "auto", &QUICK).await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
-    daemon.sigterm();
+    daemon.sigterm().await;
     birth(&db.client).await;
-    sql(&db.client, &before.replace("{slot}", &db.slot())).await;
+    db.sql(&before.replace("{slot}", &db.slot())).await;
     let _daemon = Daemon::running(db, "auto", &QUICK).await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
     found(&db.client, &format!("slot_lost:{}", db.slot())).await;
-    let why =
-        text(&db.client, "select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'")
-            .await;
+    let why = db.text("select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'").await;
     assert!(why.contains(reason), "{why}");
     // Every source certified since: the gap is proven closed.
     resolved(&db.client, &format!("slot_lost:{}", db.slot())).await;
     // The reconciler closed the gap; the stream is not blamed for what nobody promised.
-    assert_eq!(
-        number(&db.client, "select count(*) from system_issues where issue_kind = 'handoff_missed'").await,
-        0
-    );
+    assert_eq!(db.number("select count(*) from system_issues where issue_kind = 'handoff_missed'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,12 +83,13 @@ async fn a_dropped_slot_is_made_again() {
                     where slot_name = '{slot}' and active_pid is not null; \
                     perform pg_drop_replication_slot('{slot}'); end $$";
         // The daemon may hold it again before it is dropped; then once more.
-        while db.client.batch_execute(&drop.replace("{slot}", &db.slot())).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let drop = drop.replace("{slot}", &db.slot());
+        until("the slot is dropped", async || db.client.batch_execute(&drop).await.is_ok()).await;
         birth(&db.client).await;
         found(&db.client, &format!("handoff_fallback:{}", db.slot())).await;
         daemon.captures(&db.url, "stream").await;
+        // Made again, and read.
+        db.until_streaming().await;
         birth(&db.client).await;
         all_handed_off(&db.client).await;
     }
@@ -118,22 +118,19 @@ async fn another_timeline_is_a_gap_and_no_loss() {
 async fn a_slot_that_another_process_took_is_polled_around_until_it_is_free() {
     let db = migrated().await;
     let mut first = Daemon::running(&db, "auto", &QUICK).await;
-    first.sigterm();
-    let done_by =
-        crate::support::cli_with(&db.url, &["sources", "apply"], &[("GOV_HANDOFF_WORKER", "gov_other")])
-            .await;
+    first.sigterm().await;
+    let done_by = cli_with(&db.url, &["sources", "apply"], &[("GOV_HANDOFF_WORKER", "gov_other")]).await;
     assert_eq!(done_by.code, 0, "{}", done_by.err);
     let other = [&QUICK[..], &[("GOV_HANDOFF_WORKER", "gov_other")]].concat();
     let mut thief = Daemon::start(&db.url, &["--mode", "stream"], &other);
-    until(&db.client, &format!("select active from pg_replication_slots where slot_name = '{}'", db.slot()))
-        .await;
+    db.until(&format!("select active from pg_replication_slots where slot_name = '{}'", db.slot())).await;
     let ours = Daemon::start(&db.url, &["--mode", "auto"], &QUICK);
     ours.captures(&db.url, "poll").await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
     let status = cli(&db.url, &["status"]).await.out;
     assert!(status.contains("is held by the server's process"), "{status}");
-    thief.sigterm();
+    thief.sigterm().await;
     ours.captures(&db.url, "stream").await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
@@ -162,11 +159,9 @@ async fn a_publication_that_is_dropped_or_narrowed_is_mended() {
         "drop publication gov_handoff",
         &hiding,
     ] {
-        sql(&db.client, harm).await;
+        db.sql(harm).await;
         birth(&db.client).await;
-        until(
-            &db.client,
-            "select count(*) = (select count(*) from gov_worker_cursor) and bool_and(rowfilter is null or rowfilter !~ 'hidden') \
+        db.until("select count(*) = (select count(*) from gov_worker_cursor) and bool_and(rowfilter is null or rowfilter !~ 'hidden') \
                from pg_publication_tables where pubname = 'gov_handoff'",
         )
         .await;
@@ -189,18 +184,18 @@ async fn what_was_written_before_the_publication_was_mended_and_committed_after_
     daemon.captures(&db.url, "stream").await;
     let writer = connect(&db.url).await;
     let complete = "select count(*) = (select count(*) from gov_worker_cursor) from pg_publication_tables where pubname = 'gov_handoff'";
-    sql(&db.client, "alter publication gov_handoff drop table birth_registry").await;
+    db.sql("alter publication gov_handoff drop table birth_registry").await;
     sql(&writer, "begin; insert into birth_registry (entity_code, collection_name) values ('late', 'laws')")
         .await;
-    until(&db.client, complete).await;
+    db.until(complete).await;
     daemon.captures(&db.url, "stream").await;
     birth(&db.client).await;
     let late = "select exists (select from event_pending where canonical_address = 'laws:late')";
     let blamed = "select count(*) from system_issues where issue_kind = 'handoff_missed'";
     sql(&writer, "commit").await;
-    until(&db.client, late).await;
+    db.until(late).await;
     all_handed_off(&db.client).await;
-    assert_eq!(number(&db.client, blamed).await, 0, "it was not the stream's to bring");
+    assert_eq!(db.number(blamed).await, 0, "it was not the stream's to bring");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,11 +208,11 @@ async fn an_exclusion_that_is_redefined_reaches_the_publication() {
     register(&db.url, &more).await;
     let filter = "select coalesce(max(rowfilter), '') like '%robot%' from pg_publication_tables \
                   where pubname = 'gov_handoff' and tablename = 'registry_changelog'";
-    until(&db.client, filter).await;
+    db.until(filter).await;
     daemon.captures(&db.url, "stream").await;
     // And where it may not be changed by us, it is refused with what to do.
     register(&db.url, sources).await;
-    until(&db.client, &format!("select not ({filter})")).await;
+    db.until(&format!("select not ({filter})")).await;
     drop(daemon);
     register(&db.url, &more).await;
     let refused =
@@ -234,7 +229,7 @@ async fn an_exclusion_that_is_redefined_reaches_the_publication() {
 async fn a_role_that_loses_replication_is_polled_around_until_it_has_it_again() {
     let db = migrated().await;
     let role = format!("repl_{}", db.name);
-    sql(&db.client, &format!("create role {role} login replication in role gov_handoff_worker")).await;
+    db.sql(&format!("create role {role} login replication in role gov_handoff_worker")).await;
     done(&db.url, &["replication", "setup"]).await;
     let url = db.url_as(&role);
     let environment = [&QUICK[..], &[("GOV_HANDOFF_REPLICATION_URL", url.as_str())]].concat();
@@ -246,17 +241,16 @@ async fn a_role_that_loses_replication_is_polled_around_until_it_has_it_again() 
                        from pg_replication_slots where slot_name = '{}' and active_pid is not null; end $$",
         db.slot()
     );
-    sql(&db.client, &end).await;
+    db.sql(&end).await;
     daemon.captures(&db.url, "poll").await;
-    until(
-        &db.client,
+    db.until(
         "select metadata ->> 'mode_reason' like '%no REPLICATION attribute%' from queue_heartbeat \
                        where executor_name = 'gov_handoff_intake'",
     )
     .await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
-    sql(&db.client, &format!("alter role {role} replication")).await;
+    db.sql(&format!("alter role {role} replication")).await;
     daemon.captures(&db.url, "stream").await;
     birth(&db.client).await;
     all_handed_off(&db.client).await;
@@ -269,27 +263,23 @@ async fn what_the_stream_did_not_bring_is_handed_off_and_reported() {
     birth(&db.client).await;
     all_handed_off(&db.client).await;
     // Two passes have looked, so that the stream vouches for what comes now.
-    until(
-        &db.client,
-        "select count(*) = (select count(*) from gov_worker_cursor) from gov_worker_frontier where certified_at > now() - interval '1 minute'",
+    db.until("select count(*) = (select count(*) from gov_worker_cursor) from gov_worker_frontier where certified_at > now() - interval '1 minute'",
     )
     .await;
     // A publication without our note is somebody else's, who knows what its filters mean: these hide rows.
     let hiding = hiding(&db.client).await;
-    sql(&db.client, &format!("begin; {hiding}; comment on publication gov_handoff is null; commit")).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    sql(&db.client, "insert into registry_changelog (entity_type, entity_code, action) values ('law', 'hidden', 'register')").await;
+    db.sql(&format!("begin; {hiding}; comment on publication gov_handoff is null; commit")).await;
+    // A pass that began with the filter in force has ended: the daemon leaves the publication as it is.
+    db.until_certified_again("registry_changelog").await;
+    db.sql("insert into registry_changelog (entity_type, entity_code, action) values ('law', 'hidden', 'register')").await;
     all_handed_off(&db.client).await;
     found(&db.client, "handoff_missed:registry_changelog").await;
     assert_eq!(
-        number(
-            &db.client,
-            "select count(*) from system_issues where coalesce_key = 'handoff_missed:birth_registry'"
-        )
-        .await,
+        db.number("select count(*) from system_issues where coalesce_key = 'handoff_missed:birth_registry'")
+            .await,
         0
     );
-    until(&db.client, "select exists (select from event_pending where event_type_hint = 'governance.handoff.certified' \
+    db.until("select exists (select from event_pending where event_type_hint = 'governance.handoff.certified' \
                        and entity_table = 'registry_changelog' and capture_payload #>> '{repaired,missed_by_stream}' = '1')").await;
     // And certificates without a miss end it.
     resolved(&db.client, "handoff_missed:registry_changelog").await;
@@ -317,18 +307,19 @@ async fn a_server_that_restarts_and_a_slot_whose_log_is_gone_are_survived() {
         let client = connect(&url).await;
         birth(&client).await;
         daemon.captures(&url, "stream").await;
-        until(&client, "select active from pg_replication_slots where slot_name = 'gov_handoff_lost'").await;
+        until_true(&client, "select active from pg_replication_slots where slot_name = 'gov_handoff_lost'")
+            .await;
         birth(&client).await;
         all_handed_off(&client).await;
     }
-    daemon.sigterm();
+    daemon.sigterm().await;
     let client = connect(&url).await;
     birth(&client).await;
     for _ in 0..60 {
         sql(&client, "select pg_logical_emit_message(true, 'fill', repeat('x', 4000000))").await;
     }
     sql(&client, "select pg_switch_wal(); checkpoint").await;
-    until(
+    until_true(
         &client,
         "select wal_status = 'lost' from pg_replication_slots where slot_name = 'gov_handoff_lost'",
     )
@@ -338,7 +329,7 @@ async fn a_server_that_restarts_and_a_slot_whose_log_is_gone_are_survived() {
     birth(&client).await;
     all_handed_off(&client).await;
     found(&client, "slot_lost:gov_handoff_lost").await;
-    until(
+    until_true(
         &client,
         "select wal_status <> 'lost' from pg_replication_slots where slot_name = 'gov_handoff_lost'",
     )
@@ -372,12 +363,14 @@ async fn the_slot_gives_itself_up_before_its_budget_is_spent() {
             break;
         }
         assert!(most < BUDGET, "the slot retained {most} bytes");
+        // A pace, not a wait: the log grows slowly enough that the guard, which looks now and then, can be in time.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     assert!(most > BUDGET / 2, "it gave up at {most} bytes already");
     daemon.captures(&url, "poll").await;
     birth(&client).await;
-    until(&client, "select count(*) >= 3 from event_pending where entity_table = 'birth_registry'").await;
+    until_true(&client, "select count(*) >= 3 from event_pending where entity_table = 'birth_registry'")
+        .await;
     sql(&held, "commit").await;
     all_handed_off(&client).await;
     daemon.captures(&url, "stream").await;
@@ -403,15 +396,20 @@ async fn a_stream_that_says_it_lives_is_believed_and_a_silent_one_is_given_up() 
     all_handed_off(&db.client).await;
     proxy.murmur();
     birth(&db.client).await;
+    // Nothing is to happen, for more than twice the time after which a silent stream is given up. The daemon is alive
+    // meanwhile: it renews its lease.
+    let ticks = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
+    let before = db.number(ticks).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(db.number(ticks).await > before + 2, "{}", daemon.log());
     assert!(!daemon.log().contains("stalled"), "{}", daemon.log());
     let mode = "select metadata ->> 'mode' from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    assert_eq!(text(&db.client, mode).await, "stream");
+    assert_eq!(db.text(mode).await, "stream");
     proxy.swallow();
     let key = format!("handoff_fallback:{}", db.slot());
     found(&db.client, &key).await;
     let reason = format!("select detail ->> 'reason' from system_issues where coalesce_key = '{key}'");
-    let reason = text(&db.client, &reason).await;
+    let reason = db.text(&reason).await;
     assert!(reason.contains("the stream stalled"), "{reason}");
     birth(&db.client).await;
     // A new connection is not swallowed, so it comes back by itself.
@@ -440,44 +438,37 @@ async fn a_slot_over_its_budget_that_cannot_be_dropped_is_critical_and_stops_not
         "select coalesce((select severity = 'critical' and resolved_at is null and detail ->> 'action' like '%pg_drop_replication_slot%' \
          from system_issues where coalesce_key = 'slot_budget_exceeded:{slot}:held'), false)"
     );
-    until(&db.client, &held).await;
+    db.until(&held).await;
     let term = "select (metadata ->> 'term')::bigint from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    let before = number(&db.client, term).await;
+    let before = db.number(term).await;
     // Rows are captured, a type that is activated is drained, a new source is taken up, and the worker beats, though the
     // outbox refuses the event of it.
     db.sql("alter table event_outbox add constraint no_beat check (event_type <> 'governance.handoff.heartbeat')").await;
     birth(&db.client).await;
-    until(
-        &db.client,
+    db.until(
         "select count(*) = 3 from event_pending where event_type_hint = 'governance.handoff.object_born'",
     )
     .await;
     let active = "select gov_handoff.gov_type_set_active('governance.handoff.' || t, true) from unnest(array['object_born', 'heartbeat']) t";
     db.sql(active).await;
-    until(
-        &db.client,
-        "select count(*) = 3 from event_outbox where event_type = 'governance.handoff.object_born'",
-    )
-    .await;
+    db.until("select count(*) = 3 from event_outbox where event_type = 'governance.handoff.object_born'")
+        .await;
     db.sql("insert into extra values (1, 'a')").await;
     let extra = source("extra", "int4", &["id", "code"])
         + &rule("object_born", "extra", "extra:{code}", ["scope", "extra"]);
     register(&db.url, &extra).await;
-    until(&db.client, "select exists (select from event_outbox where event_subject_table = 'extra')").await;
+    db.until("select exists (select from event_outbox where event_subject_table = 'extra')").await;
     let beat =
         "select metadata #>> '{beat,at}' from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    let at = text(&db.client, beat).await;
-    until(&db.client, &format!("select ({beat}) <> '{at}'")).await;
-    assert_eq!(number(&db.client, term).await, before, "{}", daemon.log());
+    let at = db.text(beat).await;
+    db.until(&format!("select ({beat}) <> '{at}'")).await;
+    assert_eq!(db.number(term).await, before, "{}", daemon.log());
     assert!(!daemon.log().contains("could not be renewed"), "{}", daemon.log());
-    until(&db.client, &held).await;
+    db.until(&held).await;
     // Allowed again, it does it by itself.
     db.sql(&format!("alter role {role} replication")).await;
-    until(
-        &db.client,
-        &format!("select not exists (select from pg_replication_slots where slot_name = '{slot}')"),
-    )
-    .await;
+    db.until(&format!("select not exists (select from pg_replication_slots where slot_name = '{slot}')"))
+        .await;
     resolved(&db.client, &format!("slot_budget_exceeded:{slot}:held")).await;
 }
 
@@ -493,7 +484,7 @@ async fn a_slot_that_the_configuration_no_longer_names_is_found_and_given_up_for
     .await;
     let foreign = format!("theirs_{}", db.name);
     for slot in [&before, &named, &foreign] {
-        sql(&db.client, &format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
+        db.sql(&format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
     }
     let settings = [&QUICK[..], &[("GOV_HANDOFF_WAL_BUDGET_MB", "16")]].concat();
     for mode in ["poll", "auto"] {
@@ -504,27 +495,27 @@ async fn a_slot_that_the_configuration_no_longer_names_is_found_and_given_up_for
                    and detail ->> 'action' like '%pg_drop_replication_slot(''{slot}'')%' \
                    from system_issues where coalesce_key = 'slot_unused:{slot}'), false)"
             );
-            until(&db.client, &said).await;
+            db.until(&said).await;
         }
-        daemon.sigterm();
+        daemon.sigterm().await;
     }
-    sql(&db.client, &format!("select pg_drop_replication_slot('{named}')")).await;
+    db.sql(&format!("select pg_drop_replication_slot('{named}')")).await;
     let _daemon = Daemon::running(&db, "poll", &settings).await;
     // A finding that an earlier instance wrote ends too.
     resolved(&db.client, &format!("slot_unused:{named}")).await;
-    assert_eq!(number(&db.client, &slots(&before)).await, 1, "given up though it retains little");
+    assert_eq!(db.number(&slots(&before)).await, 1, "given up though it retains little");
     for _ in 0..16 {
-        sql(&db.client, "select pg_logical_emit_message(true, 'fill', repeat('x', 1000000))").await;
+        db.sql("select pg_logical_emit_message(true, 'fill', repeat('x', 1000000))").await;
     }
-    until(&db.client, &format!("select ({}) = 0", slots(&before))).await;
+    db.until(&format!("select ({}) = 0", slots(&before))).await;
     let key = format!("slot_budget_exceeded:{before}");
     found(&db.client, &key).await;
     for key in [&key, &format!("slot_unused:{before}")] {
         resolved(&db.client, key).await;
     }
-    assert_eq!(number(&db.client, &slots(&foreign)).await, 1, "a slot of others is none of ours");
+    assert_eq!(db.number(&slots(&foreign)).await, 1, "a slot of others is none of ours");
     let about = "select count(*) from system_issues where coalesce_key like '%theirs%'";
-    assert_eq!(number(&db.client, about).await, 0);
+    assert_eq!(db.number(about).await, 0);
     birth(&db.client).await;
     all_handed_off(&db.client).await;
 }
@@ -537,9 +528,9 @@ async fn a_slot_that_the_configuration_no_longer_names_is_guarded_by_the_same_bu
     done(&cluster.url("before"), &["migrate"]).await;
     let mut daemon = Daemon::start(&cluster.url("before"), &["--mode", "auto"], &QUICK);
     daemon.captures(&cluster.url("before"), "stream").await;
-    daemon.sigterm();
+    daemon.sigterm().await;
     let elsewhere = connect(&cluster.url("postgres")).await;
-    until(&elsewhere, "select not exists (select from pg_stat_activity where datname = 'before')").await;
+    until_true(&elsewhere, "select not exists (select from pg_stat_activity where datname = 'before')").await;
     sql(&elsewhere, "alter database before rename to after").await;
     let (url, slot) = (cluster.url("after"), "gov_handoff_before");
     let client = connect(&url).await;
@@ -555,12 +546,12 @@ async fn a_slot_that_the_configuration_no_longer_names_is_guarded_by_the_same_bu
     // It says so first: a daemon that dies before it drops the slot has said why.
     let dying = [&settings[..], &[("GOV_HANDOFF_FAILPOINT", "unused_before_drop:1")]].concat();
     let mut daemon = Daemon::start(&url, &["--mode", "poll"], &dying);
-    assert_eq!(daemon.exit_code(), -1, "{}", daemon.log());
+    daemon.dies_at("unused_before_drop:1").await;
     let key = format!("slot_budget_exceeded:{slot}");
     found(&client, &key).await;
     assert_eq!(number(&client, &slots(slot)).await, 1);
     let daemon = Daemon::start(&url, &["--mode", "poll"], &settings);
-    until(&client, &format!("select ({}) = 0", slots(slot))).await;
+    until_true(&client, &format!("select ({}) = 0", slots(slot))).await;
     for key in [&key, &format!("slot_unused:{slot}")] {
         resolved(&client, key).await;
     }

@@ -1,9 +1,9 @@
 //! Each source is on its own: one that cannot be read is a finding and costs its neighbours nothing.
 
-use crate::support::process::{Registry, run, until as wait};
-use crate::support::sources::{TemporaryFile, register, rule, source};
+use crate::support::sources::{register, rule, source};
 use crate::support::{
-    Daemon, TestDb, blocking, cli, cli_with, cluster, connect, done, migrated, number, until,
+    Daemon, Database, TemporaryFile, active_of, blocking, cli, cli_with, cluster, connect, done, migrated,
+    until, within,
 };
 use std::time::{Duration, Instant};
 
@@ -17,25 +17,26 @@ const FINDING: &str = "select count(*) from system_issues where coalesce_key = '
                        and severity = 'high' and resolved_at is null";
 
 /// A daemon's role, which row security binds.
-async fn worker(db: &TestDb) -> String {
+async fn worker(db: &Database) -> String {
     let role = format!("neighbour_{}", db.name);
     db.sql(&format!("create role {role} login in role gov_handoff_worker")).await;
     db.sql(ROLES).await;
     db.url_as(&role)
 }
 
-async fn handed_off(db: &TestDb, table: &str) -> i64 {
+async fn handed_off(db: &Database, table: &str) -> i64 {
     let signals =
         "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
-    number(&db.client, &format!("{signals} and event_subject_table = '{table}'")).await
+    db.number(&format!("{signals} and event_subject_table = '{table}'")).await
 }
 
-async fn until_handed_off(db: &TestDb, table: &str, signals: i64) -> Duration {
+async fn until_handed_off(db: &Database, table: &str, signals: i64) -> Duration {
     let begun = Instant::now();
-    while handed_off(db, table).await < signals {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{table} was not handed off");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    within(Duration::from_secs(30), &format!("{table} is handed off"), async || {
+        let there = handed_off(db, table).await;
+        if there >= signals { Ok(()) } else { Err(format!("{there} of {signals}")) }
+    })
+    .await;
     begun.elapsed()
 }
 
@@ -50,19 +51,19 @@ async fn row_security_on_one_source_is_a_finding_of_its_own_and_costs_the_others
     until_handed_off(&db, "registry_changelog", 1).await;
     db.sql("alter table birth_registry enable row level security").await;
     db.sql(BIRTH).await;
-    until(&db.client, &format!("select ({FINDING}) = 1")).await;
+    db.until(&format!("select ({FINDING}) = 1")).await;
     for n in 2..8 {
         db.sql(CHANGE).await;
         let took = until_handed_off(&db, "registry_changelog", n).await;
         assert!(took < Duration::from_secs(2), "the neighbour waited {took:?}");
     }
     assert_eq!(handed_off(&db, "birth_registry").await, 1);
-    assert_eq!(number(&db.client, FINDING).await, 1, "it stands as long as it is true");
+    assert_eq!(db.number(FINDING).await, 1, "it stands as long as it is true");
     assert!(!daemon.log().contains("starting over"), "{}", daemon.log());
     db.sql("alter table birth_registry disable row level security").await;
     until_handed_off(&db, "birth_registry", 2).await;
-    until(&db.client, &format!("select ({FINDING}) = 0")).await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    db.until(&format!("select ({FINDING}) = 0")).await;
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,11 +76,11 @@ async fn a_single_run_fails_for_one_source_after_the_others_were_handed_off() {
     assert_eq!(once.code, 2, "{}", once.err);
     assert!(once.err.contains("birth_registry"), "{}", once.err);
     assert_eq!(handed_off(&db, "registry_changelog").await, 1);
-    assert_eq!(number(&db.client, FINDING).await, 1);
+    assert_eq!(db.number(FINDING).await, 1);
     db.sql("alter table birth_registry disable row level security").await;
     done(&url, &["run", "--mode", "poll", "--once"]).await;
     assert_eq!(handed_off(&db, "birth_registry").await, 1);
-    assert_eq!(number(&db.client, FINDING).await, 0);
+    assert_eq!(db.number(FINDING).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,14 +138,14 @@ async fn a_definition_that_the_server_cannot_evaluate_is_refused_before_it_is_st
                 assert!((ran.out.clone() + &ran.err).contains(word), "`{word}`: {}{}", ran.out, ran.err);
             }
         }
-        assert_eq!(number(&db.client, stored).await, 0, "{sources}");
+        assert_eq!(db.number(stored).await, 0, "{sources}");
     }
     // Nor does it with this one, whose rows a policy would hide.
     db.sql("alter table codes enable row level security").await;
     let file = TemporaryFile::new("sources.toml", &codes(""));
     let ran = cli(&url, &["sources", "apply", file.path()]).await;
     assert!(ran.code != 0 && ran.err.contains("row-level security"), "{}", ran.err);
-    assert_eq!(number(&db.client, stored).await, 0);
+    assert_eq!(db.number(stored).await, 0);
     db.sql("alter table codes disable row level security").await;
     // A prefix is a question about text, whatever the type, and the rules answer it.
     let prefix = codes("exclude = [{ column = \"kind\", prefix = \"aa\" }]\n");
@@ -158,13 +159,13 @@ async fn a_definition_that_the_server_cannot_evaluate_is_refused_before_it_is_st
 }
 
 /// A database whose encoding has bytes that are no character of UTF-8, 0x81 is one; with a source `named` beside the registry.
-async fn win1252(name: &str) -> Registry {
+async fn win1252(name: &str) -> Database {
     let cluster = blocking(cluster).await;
     let admin = connect(&cluster.url("postgres")).await;
     let create =
         format!("create database {name} encoding 'WIN1252' lc_collate 'C' lc_ctype 'C' template template0");
     admin.batch_execute(&create).await.expect("a WIN1252 database");
-    let registry = Registry::made(name, cluster.url(name)).await;
+    let registry = active_of(name, cluster.url(name)).await;
     registry.sql("create table named (id text primary key, label text)").await;
     let named =
         source("named", "text", &["id", "label"]) + &rule("object_born", "n", "n:{id}", ["l", "{label}"]);
@@ -174,7 +175,7 @@ async fn win1252(name: &str) -> Registry {
 
 const BYTE: &str = r"convert_from('\x81', 'SQL_ASCII')";
 
-async fn letters(registry: &Registry) -> Vec<String> {
+async fn letters(registry: &Database) -> Vec<String> {
     let open = "select route_code || ' ' || failure_code from iu_route_dead_letter where resolved_at is null order by 1";
     registry.texts(open).await
 }
@@ -195,15 +196,16 @@ async fn one_character_without_an_equivalent_costs_one_row_and_not_the_source() 
     registry.births("after", 300).await;
     registry.until_all_handed_off().await;
     let three = ["birth_registry unreadable_row", "birth_registry unreadable_row", "named unreadable_row"];
-    wait("three rows are set aside", async || letters(&registry).await == three).await;
+    until("three rows are set aside", async || letters(&registry).await == three).await;
     let of_named = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key') from verify.handoffs
                      where event_subject_table = 'named'";
-    wait("and the others are not", async || registry.text(of_named).await.as_deref() == Some("a,cé")).await;
+    until("and the others are not", async || registry.text_if_any(of_named).await.as_deref() == Some("a,cé"))
+        .await;
     // Certificates and audits know them.
     let certified =
         "select count(*) from gov_worker_frontier where source_name in ('birth_registry', 'named')
                       and certified_at > now() - interval '2 seconds'";
-    wait("both are certified", async || registry.number(certified).await == 2).await;
+    until("both are certified", async || registry.number(certified).await == 2).await;
     let unreadable =
         "select count(*) from system_issues where issue_kind = 'source_unreadable' and resolved_at is null";
     assert_eq!(registry.number(unreadable).await, 0);
@@ -218,12 +220,12 @@ async fn one_character_without_an_equivalent_costs_one_row_and_not_the_source() 
         .await;
     let four =
         ["birth_registry unreadable_row"; 3].into_iter().chain(["named unreadable_row"]).collect::<Vec<_>>();
-    wait("the fourth row is set aside", async || letters(&registry).await == four).await;
-    run(&registry.url, &["audit", "--full"]).await;
+    until("the fourth row is set aside", async || letters(&registry).await == four).await;
+    cli(&registry.url, &["audit", "--full"]).await;
     assert_eq!(letters(&registry).await, four);
     // Replaying changes nothing before the rows are repaired, and everything afterwards.
     let replay = ["dlq", "replay", "--code", "unreadable_row", "--reason", "repaired"];
-    assert_eq!(run(&registry.url, &replay).await.status.code(), Some(1));
+    assert_eq!(cli(&registry.url, &replay).await.code, 1);
     assert_eq!(letters(&registry).await, four);
     registry
         .sql("update birth_registry set entity_code = 'mended', collection_name = 'c' where id in (5001, 5003, 5004);
@@ -231,7 +233,7 @@ async fn one_character_without_an_equivalent_costs_one_row_and_not_the_source() 
         .await;
     done(&registry.url, &replay).await;
     assert_eq!(letters(&registry).await, Vec::<String>::new());
-    assert_eq!(registry.text(of_named).await.as_deref(), Some("a,b,cé"));
+    assert_eq!(registry.text_if_any(of_named).await.as_deref(), Some("a,b,cé"));
     let births = "select count(*) from verify.handoffs where safe_payload ->> 'source_key' in ('5001', '5003', '5004')";
     assert_eq!(registry.number(births).await, 4, "two of the key that had two rows");
     drop(daemon);
@@ -245,17 +247,18 @@ async fn a_key_that_cannot_be_read_is_a_finding_with_its_place_and_costs_no_othe
     registry.sql(&format!("insert into named values ('a', 'x'), ({BYTE}, 'y'), ('c', 'z')")).await;
     let keys = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key') from verify.handoffs
                  where event_subject_table = 'named'";
-    wait("the others are handed off", async || registry.text(keys).await.as_deref() == Some("a,c")).await;
+    until("the others are handed off", async || registry.text_if_any(keys).await.as_deref() == Some("a,c"))
+        .await;
     let finding = "select count(*) from system_issues where coalesce_key = 'source_unreadable:named'
                     and resolved_at is null and detail ->> 'problem' like '%ctid (0,2)%'";
-    wait("and the finding says where", async || registry.number(finding).await == 1).await;
+    until("and the finding says where", async || registry.number(finding).await == 1).await;
     registry.births("beside", 3).await;
     registry.until_all_handed_off().await;
     registry.sql("insert into named values ('d', 'w')").await;
-    wait("new rows too", async || registry.text(keys).await.as_deref() == Some("a,c,d")).await;
+    until("new rows too", async || registry.text_if_any(keys).await.as_deref() == Some("a,c,d")).await;
     registry.sql("update named set id = 'b' where label = 'y'").await;
-    wait("it is settled", async || registry.text(keys).await.as_deref() == Some("a,b,c,d")).await;
-    wait("nothing stands", async || registry.number(finding).await == 0).await;
+    until("it is settled", async || registry.text_if_any(keys).await.as_deref() == Some("a,b,c,d")).await;
+    until("nothing stands", async || registry.number(finding).await == 0).await;
     drop(daemon);
 }
 
@@ -275,22 +278,22 @@ async fn an_untranslatable_character_in_the_stream_delays_nobody_else() {
     for n in 0..6 {
         let begun = Instant::now();
         registry.births(&format!("after{n}"), 3).await;
-        wait("births go on", async || missing().await == 0).await;
+        until("births go on", async || missing().await == 0).await;
         assert!(begun.elapsed() < Duration::from_secs(10), "births waited {:?}", begun.elapsed());
     }
-    wait("two rows are set aside", async || {
+    until("two rows are set aside", async || {
         letters(&registry).await == ["birth_registry unreadable_row", "named unreadable_row"]
     })
     .await;
     let address =
         "select canonical_address from verify.handoffs where safe_payload ->> 'source_key' = '5002'";
-    assert_eq!(registry.text(address).await.as_deref(), Some("c:café"));
+    assert_eq!(registry.text_if_any(address).await.as_deref(), Some("c:café"));
     let not_streamed = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' <> 'stream'
                          and event_subject_table = 'birth_registry'";
     assert_eq!(registry.number(not_streamed).await, 0, "{}", daemon.log());
     let keys = "select string_agg(safe_payload ->> 'source_key', ',' order by safe_payload ->> 'source_key')
                   from verify.handoffs where event_subject_table = 'named'";
-    assert_eq!(registry.text(keys).await.as_deref(), Some("a,cé"));
+    assert_eq!(registry.text_if_any(keys).await.as_deref(), Some("a,cé"));
     // The row without a key is left to the tables, which say so.
     registry.until_finding("source_unreadable").await;
     registry.until_stream_is_past_now().await;
@@ -298,7 +301,6 @@ async fn an_untranslatable_character_in_the_stream_delays_nobody_else() {
         "select count(*) from system_issues where issue_kind in ('handoff_fallback', 'handoff_missed')";
     assert_eq!(registry.number(lost).await, 0, "{}", daemon.log());
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,5 +323,5 @@ async fn an_audit_that_one_source_fails_audits_the_others_first() {
         let named = told["sources"].as_array().expect("sources").iter().map(|s| s["source"].as_str());
         assert!(named.flatten().any(|name| name == "registry_changelog"), "{told}");
     }
-    assert_eq!(number(&db.client, missing).await, 1);
+    assert_eq!(db.number(missing).await, 1);
 }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{TestDb, cli, done, migrated, number, text, until};
+use crate::support::{Database, cli, done, migrated};
 
 /// How often each table was touched: scans, rows read by scans, scans by index, rows fetched by index.
-async fn touched(db: &TestDb) -> BTreeMap<String, [i64; 4]> {
+async fn touched(db: &Database) -> BTreeMap<String, [i64; 4]> {
     // A session's counters are there when it is gone.
-    until(&db.client, "select not exists (select from pg_stat_activity where datname = current_database() and application_name like 'gov-handoff%')").await;
+    db.until("select not exists (select from pg_stat_activity where datname = current_database() and application_name like 'gov-handoff%')").await;
     // Those of our own would be kept back for up to a second.
     db.client.batch_execute("select pg_stat_force_next_flush()").await.expect("flush");
     let query = "select relname::text, seq_scan, seq_tup_read, coalesce(idx_scan, 0), coalesce(idx_tup_fetch, 0) from pg_stat_user_tables";
@@ -26,10 +26,7 @@ async fn no_ui_scan() {
                   insert into registry_changelog (entity_type, entity_code, action) select 'law', 'l' || n, 'register' from generate_series(1, 500) n";
     db.client.batch_execute(births).await.expect("rows");
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(
-        number(&db.client, "select count(*) from event_outbox where event_domain = 'governance'").await,
-        6_000
-    );
+    assert_eq!(db.number("select count(*) from event_outbox where event_domain = 'governance'").await, 6_000);
     db.client.batch_execute("vacuum analyze").await.expect("vacuum");
     let before = touched(&db).await;
     for look in [
@@ -98,7 +95,7 @@ async fn the_history_of_certificates_is_bounded_by_source() {
         "select string_agg(format('%s %s %s', source_name, n, first), ', ' order by source_name) from (
         select source_name, count(*) as n, to_char(min(taken_at) at time zone 'UTC', 'MI:SS') as first
           from v_governance_certificate_history group by source_name) h";
-    assert_eq!(text(&db.client, kept).await, "birth_registry 1000 00:04, pivot_definitions 1 00:00");
+    assert_eq!(db.text(kept).await, "birth_registry 1000 00:04, pivot_definitions 1 00:00");
     let shown = done(&db.url, &["certificates", "--history", "2", "--json"]).await;
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("json");
     assert_eq!(shown["history"].as_array().expect("history").len(), 2);

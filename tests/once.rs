@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Daemon, cli, connect, done, migrated, number, text, until};
+use crate::support::{Daemon, cli, connect, done, migrated};
 
 const WRITERS: i32 = 4;
 const ROUNDS: i32 = 60;
@@ -57,42 +57,39 @@ async fn stream_and_poll_and_replay_over_the_same_rows_at_once_hand_nothing_off_
     let all = "select (select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health')
                    >= (select count(*) + count(*) filter (where status = 'registered') from birth_registry)
                     + (select count(*) from registry_changelog where source_system is distinct from 'gov-handoff')";
-    until(&db.client, all).await;
+    db.until(all).await;
     over.store(true, Ordering::Relaxed);
     assert!(replays.await.expect("the replays") > 0);
     // One more look by everybody, after everything is there.
     done(&db.url, &["replay", "--source", "birth_registry", "--from", "0"]).await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
 
-    let births = number(&db.client, "select count(*) from birth_registry").await;
+    let births = db.number("select count(*) from birth_registry").await;
     assert_eq!(births, i64::from(WRITERS * (ROUNDS - ROUNDS / 10) * 5));
     let twice = "select count(*) from (select event_type, safe_payload ->> 'source', safe_payload ->> 'source_key'
                    from event_outbox where event_domain = 'governance' and event_stream <> 'health' group by 1, 2, 3 having count(*) > 1) x";
-    assert_eq!(number(&db.client, twice).await, 0);
-    let signals = number(
-        &db.client,
-        "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'",
+    assert_eq!(db.number(twice).await, 0);
+    let signals = db.number("select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'",
     )
     .await;
     let due = "select (select count(*) + count(*) filter (where status = 'registered') from birth_registry)
                     + (select count(*) from registry_changelog where source_system is distinct from 'gov-handoff')";
-    assert_eq!(signals, number(&db.client, due).await);
-    let changes = number(&db.client, "select sum(changes)::bigint from gov_candidate_group").await;
+    assert_eq!(signals, db.number(due).await);
+    let changes = db.number("select sum(changes)::bigint from gov_candidate_group").await;
     assert_eq!(changes, signals, "a mark counts each handoff once");
     let counted = "select coalesce(string_agg(format('%s: %s of %s', g.group_key, g.changes, o.n), ', '), '')
                      from gov_candidate_group g
                      left join (select safe_payload ->> 'group_key' as k, count(*) as n from event_outbox
                                  where event_domain = 'governance' and event_stream <> 'health' group by 1) o on o.k = g.group_key
                     where g.changes is distinct from o.n or g.generation > g.changes";
-    assert_eq!(text(&db.client, counted).await, "");
+    assert_eq!(db.text(counted).await, "");
     assert_eq!(
-        number(
-            &db.client,
+        db.number(
             "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
         )
         .await,
         0
     );
-    assert_eq!(number(&db.client, "select count(*) from iu_route_dead_letter").await, 0);
+    assert_eq!(db.number("select count(*) from iu_route_dead_letter").await, 0);
 }

@@ -4,7 +4,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Daemon, cli, cluster, connect, done, migrated, text, until};
+use crate::support::{Daemon, cli, cluster, connect, done, migrated, text};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strips {
@@ -103,8 +103,8 @@ async fn a_stream_that_did_not_get_what_it_asked_for_does_not_start_and_the_tabl
     );
     let said = "select exists (select from system_issues where issue_kind = 'handoff_fallback' \
                 and detail ->> 'reason' like '%did not get the settings%wal_sender_timeout is%')";
-    until(&db.client, said).await;
+    db.until(said).await;
     daemon.captures(&db.url, "poll").await;
     db.sql("insert into birth_registry (entity_code, collection_name) values ('b', 'laws')").await;
-    until(&db.client, "select count(*) > 0 from event_pending where entity_table = 'birth_registry'").await;
+    db.until("select count(*) > 0 from event_pending where entity_table = 'birth_registry'").await;
 }

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 
 use crate::support::sources::{register, rule, source};
 use crate::support::{
-    Daemon, cli, cli_with, connect, done, migrated, number, options, private_cluster, text, texts, until,
+    Daemon, cli, cli_with, connect, done, migrated, options, private_cluster, text, until_true,
 };
 
 const TAKEN: &str = "select max(last_run_summary #>> '{certificate,taken_at}') from gov_worker_cursor \
@@ -72,25 +72,24 @@ pub async fn latest(url: &str, source: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_names_restores_and_then_finds_nothing() {
     let db = migrated().await;
-    sql(&db.client, COUNT_FROM_ONE).await;
+    db.sql(COUNT_FROM_ONE).await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    sql(&db.client, &births(3_000)).await;
-    sql(
-        &db.client,
+    db.sql(&births(3_000)).await;
+    db.sql(
         "insert into registry_changelog (entity_type, entity_code, action) \
                      select 'law', 'c' || i, 'register' from generate_series(1, 600) i",
     )
     .await;
     once(&db.url).await;
     let all = format!("select id::text from event_outbox where {SIGNALS} order by id");
-    let before = texts(&db.client, &all).await;
+    let before = db.texts(&all).await;
     // A registered law in the changelog is also a change of policy.
     assert_eq!(before.len(), 3_000 + 1_000 + 2 * 600);
     let removed = "with gone as (delete from event_outbox where id in (select id from event_outbox \
                    where event_domain = 'governance' and event_subject_ref is not null order by random() limit 52) \
                    returning safe_payload) \
                    select distinct safe_payload ->> 'source' || ' ' || (safe_payload ->> 'source_key') from gone";
-    let removed: BTreeSet<String> = texts(&db.client, removed).await.into_iter().collect();
+    let removed: BTreeSet<String> = db.texts(removed).await.into_iter().collect();
     let named = |report: &Value| -> BTreeSet<String> {
         ["birth_registry", "registry_changelog"]
             .iter()
@@ -101,19 +100,19 @@ async fn an_audit_names_restores_and_then_finds_nothing() {
     let checked = cli(&db.url, &["audit", "--full", "--check", "--json"]).await;
     assert_eq!(checked.code, 1, "{}", checked.err);
     assert_eq!(named(&json(&checked.out)), removed);
-    assert_eq!(texts(&db.client, &all).await.len(), before.len() - 52, "a check repairs nothing");
+    assert_eq!(db.texts(&all).await.len(), before.len() - 52, "a check repairs nothing");
 
     let repaired = cli(&db.url, &["audit", "--full", "--json"]).await;
     assert_eq!(repaired.code, 1, "{}", repaired.err);
     assert_eq!(named(&json(&repaired.out)), removed);
-    assert_eq!(texts(&db.client, &all).await, before, "the same signals under the same ids");
+    assert_eq!(db.texts(&all).await, before, "the same signals under the same ids");
 
     for arguments in [&["audit", "--full"][..], &["audit"], &["audit", "--full", "--check"]] {
         let clean = cli(&db.url, arguments).await;
         assert_eq!(clean.code, 0, "{arguments:?}: {}{}", clean.out, clean.err);
     }
 
-    sql(&db.client, "drop index event_outbox_subject_once; insert into event_outbox (event_domain, event_type, \
+    db.sql("drop index event_outbox_subject_once; insert into event_outbox (event_domain, event_type, \
         event_stream, event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system, safe_payload) \
         select event_domain, event_type, event_stream, event_subject_table, event_subject_ref, canonical_address, \
         actor_ref, source_system, safe_payload from event_outbox \
@@ -162,20 +161,20 @@ async fn an_open_transaction_delays_the_frontier_and_nobody_else() {
                      and capture_payload ->> 'source_key' = '{key}')"
             )
         };
-        until(&client, &captured(&other)).await;
+        until_true(&client, &captured(&other)).await;
         // Passes go on, and the frontier comes up to the open transaction and stays there.
         let at = format!(
             "select count(*) = 1 and max(frontier::text) = '{xid}' from gov_worker_frontier \
                           where source_name = 'birth_registry'"
         );
-        until(&client, &at).await;
+        until_true(&client, &at).await;
         let status_of = |condition: &str| format!("select ({condition})::text");
         // The first certificate is kept a moment after the frontier that it tells of.
-        until(&client, &format!("select ({TAKEN}) is not null")).await;
+        until_true(&client, &format!("select ({TAKEN}) is not null")).await;
         // Certificates are still taken meanwhile, so passes go on; two more of them leave the frontier where it is.
         for _ in 0..2 {
             let last = text(&client, TAKEN).await;
-            until(&client, &format!("select ({TAKEN}) > '{last}'")).await;
+            until_true(&client, &format!("select ({TAKEN}) > '{last}'")).await;
         }
         assert_eq!(text(&client, &status_of(&at)).await, "true");
         assert_eq!(text(&client, &status_of(&captured(&key))).await, "false");
@@ -183,9 +182,12 @@ async fn an_open_transaction_delays_the_frontier_and_nobody_else() {
         let who = if prepare { "prepared transaction 'forgotten'".to_owned() } else { format!("pid {pid}") };
         assert!(status.contains(&format!("frontier  held back by {who}")), "{status}");
         sql(&held, if prepare { "commit prepared 'forgotten'" } else { "commit" }).await;
-        until(&client, &captured(&key)).await;
-        until(&client, &format!("select bool_and(frontier::text::bigint > {xid}) from gov_worker_frontier"))
-            .await;
+        until_true(&client, &captured(&key)).await;
+        until_true(
+            &client,
+            &format!("select bool_and(frontier::text::bigint > {xid}) from gov_worker_frontier"),
+        )
+        .await;
     }
 }
 
@@ -194,8 +196,8 @@ async fn what_retention_took_is_never_emitted_again() {
     let db = migrated().await;
     add_things(&db.url).await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    sql(&db.client, &births(2_500)).await;
-    sql(&db.client, "insert into things (code) select 't' || i from generate_series(1, 300) i").await;
+    db.sql(&births(2_500)).await;
+    db.sql("insert into things (code) select 't' || i from generate_series(1, 300) i").await;
     let signals = format!("select count(*) from event_outbox where {SIGNALS}");
     let certified = |since: &str| {
         format!(
@@ -206,7 +208,7 @@ async fn what_retention_took_is_never_emitted_again() {
         )
     };
     once(&db.url).await;
-    assert_eq!(number(&db.client, &signals).await, 2_500 + 833 + 300);
+    assert_eq!(db.number(&signals).await, 2_500 + 833 + 300);
     // Certified by an audit: what was proven may go.
     assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
     let out = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
@@ -214,26 +216,26 @@ async fn what_retention_took_is_never_emitted_again() {
     // The history of certificates goes with them, so that it does not grow for ever; the latest of each source stays.
     assert!(out.contains("old certificates, heartbeats and announcements removed"), "{out}");
     let history = "select count(*) from event_outbox where event_type = 'governance.handoff.certified'";
-    assert_eq!(number(&db.client, history).await, 0);
+    assert_eq!(db.number(history).await, 0);
     assert!(done(&db.url, &["certificates"]).await.contains("birth_registry"));
-    assert_eq!(number(&db.client, &signals).await, 0);
+    assert_eq!(db.number(&signals).await, 0);
 
     for arguments in [&["audit"][..], &["audit", "--full", "--check"], &["audit", "--full"]] {
         let ran = cli(&db.url, arguments).await;
         assert_eq!(ran.code, 0, "{arguments:?}: {}{}", ran.out, ran.err);
-        assert_eq!(number(&db.client, &signals).await, 0, "{arguments:?}");
+        assert_eq!(db.number(&signals).await, 0, "{arguments:?}");
     }
     for mode in ["poll", "auto"] {
         // As on the first run: no frontier, so every row is compared.
-        sql(&db.client, "delete from gov_worker_frontier").await;
-        let now = text(&db.client, "select clock_timestamp()::text").await;
+        db.sql("delete from gov_worker_frontier").await;
+        let now = db.text("select clock_timestamp()::text").await;
         let mut daemon = Daemon::running(&db, mode, &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]).await;
-        until(&db.client, &certified(&now)).await;
-        assert_eq!(number(&db.client, &signals).await, 0, "{mode}");
-        sql(&db.client, "insert into things (code) values ('after')").await;
-        until(&db.client, &format!("select exists (select from event_outbox where {SIGNALS})")).await;
-        daemon.sigterm();
-        sql(&db.client, "delete from event_outbox where event_domain = 'governance'; delete from things where code = 'after'").await;
+        db.until(&certified(&now)).await;
+        assert_eq!(db.number(&signals).await, 0, "{mode}");
+        db.sql("insert into things (code) values ('after')").await;
+        db.until(&format!("select exists (select from event_outbox where {SIGNALS})")).await;
+        daemon.sigterm().await;
+        db.sql("delete from event_outbox where event_domain = 'governance'; delete from things where code = 'after'").await;
     }
 }
 
@@ -241,9 +243,7 @@ async fn what_retention_took_is_never_emitted_again() {
 async fn retention_takes_what_we_said_about_ourselves_when_it_is_old_and_nothing_else() {
     let db = migrated().await;
     // Which goes: ours, about ourselves, old. Every other line differs from that in one thing.
-    sql(
-        &db.client,
-        "insert into event_outbox (id, event_domain, event_type, event_stream, event_subject_table, event_subject_ref, canonical_address,
+    db.sql("insert into event_outbox (id, event_domain, event_type, event_stream, event_subject_table, event_subject_ref, canonical_address,
                                    actor_ref, source_system, created_at)
          select gen_random_uuid(), n.domain, n.type, n.stream, 't', n.ref, n.name, 'a', n.system, n.at::timestamptz
            from (values ('certificate', 'governance', 'governance.handoff.certified', 'health', null::uuid, 'gov-handoff', '2020-01-01'),
@@ -258,38 +258,28 @@ async fn retention_takes_what_we_said_about_ourselves_when_it_is_old_and_nothing
     .await;
     let retire = "select gov_handoff.gov_notices_retire('2021-01-01', 1)";
     // In chunks, until none is left.
-    assert_eq!(
-        [
-            number(&db.client, retire).await,
-            number(&db.client, retire).await,
-            number(&db.client, retire).await
-        ],
-        [1, 1, 0]
-    );
+    assert_eq!([db.number(retire).await, db.number(retire).await, db.number(retire).await], [1, 1, 0]);
     let left = "select canonical_address from event_outbox order by 1";
-    assert_eq!(
-        texts(&db.client, left).await,
-        ["another domain", "another stream", "of a row", "theirs", "young"]
-    );
+    assert_eq!(db.texts(left).await, ["another domain", "another stream", "of a row", "theirs", "young"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_is_removed_and_registered_again_does_not_emit_what_retention_took() {
     let db = migrated().await;
-    sql(&db.client, COUNT_FROM_ONE).await;
+    db.sql(COUNT_FROM_ONE).await;
     add_things(&db.url).await;
     done(&db.url, &["types", "activate", "--all"]).await;
-    sql(&db.client, &births(300)).await;
-    sql(&db.client, "insert into things (code) select 't' || i from generate_series(1, 30) i").await;
+    db.sql(&births(300)).await;
+    db.sql("insert into things (code) select 't' || i from generate_series(1, 30) i").await;
     once(&db.url).await;
     assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
     // Two stretches go, with what is between them, at both ends and in the middle, left.
     let old = "update event_outbox set created_at = '2020-01-01' where safe_payload ->> 'source' = 'things' \
                or (safe_payload ->> 'source_key')::int between 11 and 50 or (safe_payload ->> 'source_key')::int between 61 and 99";
-    sql(&db.client, old).await;
+    db.sql(old).await;
     done(&db.url, &["retire", "--before", "2021-01-01"]).await;
     let signals = format!("select count(*) from event_outbox where {SIGNALS}");
-    let left = number(&db.client, &signals).await;
+    let left = db.number(&signals).await;
     assert_eq!(left, 300 + 100 - (40 + 13) - (39 + 13));
     for source in ["birth_registry", "things"] {
         done(&db.url, &["sources", "remove", source]).await;
@@ -298,27 +288,24 @@ async fn a_source_that_is_removed_and_registered_again_does_not_emit_what_retent
     add_things_again(&db.url).await;
     let ranges =
         "select lo || '..' || hi from gov_worker_gap where source_name = 'birth_registry' order by lo";
-    assert_eq!(texts(&db.client, ranges).await, ["-2147483648..10", "51..60", "100..2147483647"]);
-    sql(&db.client, &births(3)).await;
-    sql(&db.client, "insert into things (code) values ('new')").await;
+    assert_eq!(db.texts(ranges).await, ["-2147483648..10", "51..60", "100..2147483647"]);
+    db.sql(&births(3)).await;
+    db.sql("insert into things (code) values ('new')").await;
     for _ in 0..2 {
         once(&db.url).await;
-        assert_eq!(number(&db.client, &signals).await, left + 3 + 1 + 1);
+        assert_eq!(db.number(&signals).await, left + 3 + 1 + 1);
     }
     let certified = &[("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")];
-    let now = text(&db.client, "select clock_timestamp()::text").await;
+    let now = db.text("select clock_timestamp()::text").await;
     let _daemon = Daemon::running(&db, "poll", certified).await;
-    until(
-        &db.client,
-        &format!(
-            "select max((last_run_summary #>> '{{certificate,taken_at}}')::timestamptz) > '{now}' \
+    db.until(&format!(
+        "select max((last_run_summary #>> '{{certificate,taken_at}}')::timestamptz) > '{now}' \
         from gov_worker_cursor where source_name = 'birth_registry'"
-        ),
-    )
+    ))
     .await;
-    assert_eq!(number(&db.client, &signals).await, left + 3 + 1 + 1, "nor does a comparison of everything");
+    assert_eq!(db.number(&signals).await, left + 3 + 1 + 1, "nor does a comparison of everything");
     let uneven = "select count(*) from system_issues where issue_kind = 'source_not_conserved' and resolved_at is null";
-    assert_eq!(number(&db.client, uneven).await, 0);
+    assert_eq!(db.number(uneven).await, 0);
 }
 
 /// Kills an audit before and after what it keeps, and before what it repairs, over and over until it comes to its end.
@@ -327,13 +314,11 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
     const ROWS: u32 = 22_345;
     const CHUNK: u32 = 5_000;
     let db = migrated().await;
-    sql(&db.client, COUNT_FROM_ONE).await;
-    sql(&db.client, &births(ROWS)).await;
+    db.sql(COUNT_FROM_ONE).await;
+    db.sql(&births(ROWS)).await;
     once(&db.url).await;
     // Certified, so that nothing that is missing is waited for as if it were on its way.
-    sql(
-        &db.client,
-        "insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier) \
+    db.sql("insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier) \
          select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text \
            from pg_control_system()",
     )
@@ -341,13 +326,11 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
     // One missing in each chunk of rows, so that a chunk that is skipped, or counted twice, shows in the counts.
     let removed = "with gone as (delete from event_pending where capture_payload ->> 'source_key' in ('17', '5017', '10017', \
                    '15017', '20017') and event_type_hint = 'governance.handoff.object_born' returning id) select count(*) from gone";
-    assert_eq!(number(&db.client, removed).await, 5);
+    assert_eq!(db.number(removed).await, 5);
     let signals = "select count(*) from event_pending where entity_ref is not null";
-    let all = number(&db.client, signals).await + 5;
+    let all = db.number(signals).await + 5;
     // What was kept, by the table itself and not by the audit's own counters.
-    sql(
-        &db.client,
-        "create table kept (n bigserial, after text, phase text, chunks int, rows int, repairing int); \
+    db.sql("create table kept (n bigserial, after text, phase text, chunks int, rows int, repairing int); \
          create function keep() returns trigger language plpgsql as $$ begin \
              if tg_op = 'UPDATE' and old.last_run_summary = new.last_run_summary then return new; end if; \
              insert into public.kept (after, phase, chunks, rows, repairing) select a ->> 'after', a ->> 'phase', \
@@ -362,7 +345,7 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
         // As after the lease of the one that was killed has run out.
         let free =
             "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'";
-        sql(&db.client, free).await;
+        db.sql(free).await;
         let arguments = ["audit", "--full", "--json", "--source", "birth_registry"];
         cli_with(&db.url, &arguments, &[("GOV_HANDOFF_FAILPOINT", failpoint)]).await
     };
@@ -372,7 +355,7 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
     let mut kills = 0;
     let report = loop {
         let place = places[kills % places.len()];
-        let place = if number(&db.client, signals_next).await > 0 {
+        let place = if db.number(signals_next).await > 0 {
             place.replace("repair", "keep")
         } else {
             place.to_owned()
@@ -392,13 +375,12 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
     let counts = ["rows", "chunks", "missing", "repaired", "doubled", "orphans"].map(|c| audit[c].as_u64());
     let chunks = u64::from(ROWS.div_ceil(CHUNK));
     assert_eq!(counts, [u64::from(ROWS), chunks, 5, 5, 0, 0].map(Some), "{audit}");
-    assert_eq!(number(&db.client, signals).await, all);
+    assert_eq!(db.number(signals).await, all);
     // The ends of the chunks of rows, each once and in order; then those of the signals, each further than the last.
     let ends = "select after from kept where phase = 'rows' and repairing = 0 order by n";
-    assert_eq!(texts(&db.client, ends).await, ["5000", "10000", "15000", "20000", "22345"]);
+    assert_eq!(db.texts(ends).await, ["5000", "10000", "15000", "20000", "22345"]);
     let ends =
-        texts(&db.client, "select after from kept where phase = 'captures' and after is not null order by n")
-            .await;
+        db.texts("select after from kept where phase = 'captures' and after is not null order by n").await;
     assert!(ends.windows(2).all(|w| w[0] < w[1]), "{ends:?}");
     assert_eq!(ends.len(), usize::try_from(all).expect("few").div_ceil(CHUNK as usize));
     assert!(kills > 20, "killed {kills} times only");
@@ -408,7 +390,7 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
 async fn certificates_are_kept_and_their_digests_compare() {
     let (one, two) = (migrated().await, migrated().await);
     for db in [&one, &two] {
-        sql(&db.client, &births(100)).await;
+        db.sql(&births(100)).await;
         once(&db.url).await;
         assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
     }
@@ -418,16 +400,16 @@ async fn certificates_are_kept_and_their_digests_compare() {
     assert_eq!(digest(&first), digest(&latest(&two.url, "birth_registry").await));
     let captured = "select count(*) from event_pending where event_type_hint = 'governance.handoff.certified' \
                     and processed_at is null and entity_table = 'birth_registry'";
-    assert_eq!(number(&one.client, captured).await, 1, "the type is inactive, so the history is captured");
+    assert_eq!(one.number(captured).await, 1, "the type is inactive, so the history is captured");
 
     done(&one.url, &["types", "activate", "certified"]).await;
-    sql(&one.client, &births(1)).await;
+    one.sql(&births(1)).await;
     once(&one.url).await;
     assert_eq!(cli(&one.url, &["audit", "--full"]).await.code, 0);
     assert_ne!(digest(&latest(&one.url, "birth_registry").await), digest(&first));
     let emitted = "select count(*) from event_outbox where event_type = 'governance.handoff.certified' \
                    and event_subject_table = 'birth_registry'";
-    assert_eq!(number(&one.client, emitted).await, 2, "drained and new");
+    assert_eq!(one.number(emitted).await, 2, "drained and new");
     let report = json(&done(&one.url, &["certificates", "--json"]).await);
     let history = report["history"].as_array().expect("history").iter();
     assert_eq!(history.filter(|c| c["source"] == "birth_registry").count(), 2, "{report}");
@@ -450,20 +432,20 @@ async fn a_frontier_that_cannot_be_trusted_is_answered_with_a_full_comparison() 
         ("select 1", false, "and goes on"),
     ];
     for (before, full, why) in steps {
-        sql(&db.client, "insert into things (code) select 't' || i from generate_series(1, 10) i").await;
+        db.sql("insert into things (code) select 't' || i from generate_series(1, 10) i").await;
         rows += 10;
-        sql(&db.client, before).await;
+        db.sql(before).await;
         once(&db.url).await;
         let certificate = latest(&db.url, "things").await;
         assert_eq!(certificate["full"], full, "{why}: {certificate}");
         assert!(certificate["duplicates"].is_null(), "nobody counted them: {certificate}");
         let captured =
             "select count(*) from event_pending where entity_table = 'things' and entity_ref is not null";
-        assert_eq!(number(&db.client, captured).await, rows, "{why}");
+        assert_eq!(db.number(captured).await, rows, "{why}");
     }
     let missing = "select count(*) from things t where not exists (select from event_pending p \
                    where p.entity_table = 'things' and p.capture_payload ->> 'source_key' = t.id::text)";
-    assert_eq!(number(&db.client, missing).await, 0);
+    assert_eq!(db.number(missing).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -471,10 +453,10 @@ async fn a_table_that_takes_the_place_of_another_is_compared_in_full() {
     let db = migrated().await;
     add_things(&db.url).await;
     let insert = "insert into {} (code) select 't' || i from generate_series(1, 10) i";
-    sql(&db.client, &insert.replace("{}", "things")).await;
+    db.sql(&insert.replace("{}", "things")).await;
     // Its rows are there, all of them, before the frontier passes their transaction.
-    sql(&db.client, "create table things_new (like things including all)").await;
-    sql(&db.client, &insert.replace("{}", "things_new")).await;
+    db.sql("create table things_new (like things including all)").await;
+    db.sql(&insert.replace("{}", "things_new")).await;
     once(&db.url).await;
     once(&db.url).await;
     let captured = "select count(*) from things t join event_pending p on p.entity_table = 'things' \
@@ -482,10 +464,10 @@ async fn a_table_that_takes_the_place_of_another_is_compared_in_full() {
     // A transaction that holds the frontier back does not hide that it is another table now.
     let writer = connect(&db.url).await;
     sql(&writer, "begin; select pg_current_xact_id()").await;
-    sql(&db.client, "alter table things rename to things_old; alter table things_new rename to things").await;
-    assert_eq!(number(&db.client, captured).await, 0);
+    db.sql("alter table things rename to things_old; alter table things_new rename to things").await;
+    assert_eq!(db.number(captured).await, 0);
     once(&db.url).await;
-    assert_eq!(number(&db.client, captured).await, 10);
+    assert_eq!(db.number(captured).await, 10);
     let certificate = latest(&db.url, "things").await;
     assert_eq!(certificate["full_because"], "another_table", "{certificate}");
     once(&db.url).await;
@@ -497,7 +479,7 @@ async fn a_table_that_takes_the_place_of_another_is_compared_in_full() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_widened_or_narrowed_opens_and_closes_ranges() {
     let db = migrated().await;
-    sql(&db.client, "create table things (id int primary key, code text)").await;
+    db.sql("create table things (id int primary key, code text)").await;
     let of = |id_type: &str| {
         source("things", id_type, &["id", "code"])
             + &rule("object_born", "thing", "thing:{code}", ["object_class", "thing"])
@@ -506,48 +488,45 @@ async fn a_key_that_is_widened_or_narrowed_opens_and_closes_ranges() {
     let captured = "select count(*) from event_pending where entity_table = 'things' \
                     and event_type_hint = 'governance.handoff.object_born'";
     register(&db.url, &of("int4")).await;
-    sql(&db.client, "insert into things values (1, 'a'), (2147483647, 'z')").await;
+    db.sql("insert into things values (1, 'a'), (2147483647, 'z')").await;
     once(&db.url).await;
-    assert_eq!(text(&db.client, ranges).await, "-2147483648..0 2..2147483646");
+    assert_eq!(db.text(ranges).await, "-2147483648..0 2..2147483646");
 
     // Under a running daemon, which reads by the old type until it notices the new one. A row that the frontier brings before
     // that has a key which the old type cannot name, and is set aside until then.
     let quick = [("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms"), ("GOV_HANDOFF_LEASE_TTL", "1s")];
     let daemon = Daemon::running(&db, "poll", &quick).await;
-    sql(&db.client, "alter table things alter column id type bigint").await;
-    sql(&db.client, "insert into things values (3000000000, 'b')").await;
+    db.sql("alter table things alter column id type bigint").await;
+    db.sql("insert into things values (3000000000, 'b')").await;
     register(&db.url, &of("int8")).await;
-    sql(&db.client, "insert into things values (-3000000000, 'c'), (9223372036854775807, 'd')").await;
+    db.sql("insert into things values (-3000000000, 'c'), (9223372036854775807, 'd')").await;
     let wide = "-9223372036854775808..-3000000001 -2999999999..0 2..2147483646 2147483648..2999999999 \
                 3000000001..9223372036854775806";
-    until(&db.client, &format!("select ({ranges}) = '{wide}' and ({captured}) = 5")).await;
+    db.until(&format!("select ({ranges}) = '{wide}' and ({captured}) = 5")).await;
     daemon.captures(&db.url, "poll").await;
     for trouble in ["22003", "a key that is no integer"] {
         assert!(!daemon.log().contains(trouble), "{}", daemon.log());
     }
     drop(daemon);
 
-    sql(
-        &db.client,
-        "delete from things where id not between -5 and 5; alter table things alter column id type int",
-    )
-    .await;
+    db.sql("delete from things where id not between -5 and 5; alter table things alter column id type int")
+        .await;
     register(&db.url, &of("int4")).await;
-    assert_eq!(text(&db.client, ranges).await, "-2147483648..0 2..2147483646");
-    sql(&db.client, "insert into things values (2, 'e')").await;
+    assert_eq!(db.text(ranges).await, "-2147483648..0 2..2147483646");
+    db.sql("insert into things values (2, 'e')").await;
     once(&db.url).await;
-    assert_eq!(number(&db.client, captured).await, 6);
+    assert_eq!(db.number(captured).await, 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_vanish_or_come_again_are_a_finding() {
     let db = migrated().await;
-    sql(&db.client, COUNT_FROM_ONE).await;
-    sql(&db.client, &births(10)).await;
+    db.sql(COUNT_FROM_ONE).await;
+    db.sql(&births(10)).await;
     let _daemon = Daemon::running(&db, "poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")]).await;
     let captured =
         "select count(*) from event_pending where entity_table = 'birth_registry' and entity_ref is not null";
-    until(&db.client, &format!("select ({captured}) = 13")).await;
+    db.until(&format!("select ({captured}) = 13")).await;
     // Each pass counts every row.
     let open = |rows: i64, highest: i64| {
         format!(
@@ -558,38 +537,26 @@ async fn rows_that_vanish_or_come_again_are_a_finding() {
     };
     let certified =
         "select max(certified_at)::text from gov_worker_frontier where source_name = 'birth_registry'";
-    sql(&db.client, "delete from birth_registry where id = 5").await;
-    until(&db.client, &open(9, 10)).await;
+    db.sql("delete from birth_registry where id = 5").await;
+    db.until(&open(9, 10)).await;
     // The id comes again: another row, which is handed off by itself, and the count is whole. That is no good news: it stays said
     // until somebody says that it is settled.
-    sql(
-        &db.client,
-        "insert into birth_registry (id, entity_code, collection_name) values (5, 'again', 'laws')",
-    )
-    .await;
+    db.sql("insert into birth_registry (id, entity_code, collection_name) values (5, 'again', 'laws')").await;
     for _ in 0..3 {
-        let last = text(&db.client, certified).await;
-        until(&db.client, &format!("select ({certified}) > '{last}'")).await;
+        let last = db.text(certified).await;
+        db.until(&format!("select ({certified}) > '{last}'")).await;
     }
-    until(&db.client, &open(9, 10)).await;
-    until(&db.client, &format!("select ({captured}) = 14")).await;
+    db.until(&open(9, 10)).await;
+    db.until(&format!("select ({captured}) = 14")).await;
     let said = "select exists (select from system_issues where coalesce_key = 'row_replaced:birth_registry')";
-    until(&db.client, said).await;
+    db.until(said).await;
     done(&db.url, &["findings", "--resolve", "source_not_conserved:birth_registry"]).await;
-    sql(&db.client, "truncate birth_registry restart identity").await;
-    sql(&db.client, &births(3)).await;
-    until(&db.client, &open(3, 3)).await;
-    assert_eq!(
-        number(&db.client, captured).await,
-        14,
-        "the same rows under the same ids are handed off already"
-    );
-    sql(
-        &db.client,
-        "insert into birth_registry (id, entity_code, collection_name) values (11, 'new', 'laws')",
-    )
-    .await;
-    until(&db.client, &format!("select ({captured}) = 15")).await;
+    db.sql("truncate birth_registry restart identity").await;
+    db.sql(&births(3)).await;
+    db.until(&open(3, 3)).await;
+    assert_eq!(db.number(captured).await, 14, "the same rows under the same ids are handed off already");
+    db.sql("insert into birth_registry (id, entity_code, collection_name) values (11, 'new', 'laws')").await;
+    db.until(&format!("select ({captured}) = 15")).await;
     let status = cli(&db.url, &["status"]).await.out;
     assert!(status.contains("source_not_conserved:birth_registry"), "{status}");
 }

@@ -3,32 +3,31 @@
 
 use gov_handoff::embedded::ClusterOptions;
 
-use crate::support::process::{Registry, done, run};
-use crate::support::sources::{TemporaryFile, rule, source};
-use crate::support::{blocking, cluster, connect, options, private_cluster};
+use crate::support::sources::{rule, source};
+use crate::support::{
+    Daemon, Database, TemporaryFile, active, active_on, blocking, cli, cluster, connect, done, options,
+    private_cluster,
+};
 
 /// Everything in the tables that are ours to write, as one text.
-async fn contents(registry: &Registry) -> String {
+async fn contents(registry: &Database) -> String {
     let tables = "select string_agg(format('select %L || md5(coalesce(string_agg(t::text, chr(10) order by t::text), '''')) as x
                                               from public.%I t', c.relname, c.relname), ' union all ')
                     from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'";
-    let each = registry.text(tables).await.expect("tables");
+    let each = registry.text(tables).await;
     let slots = registry
         .number("select count(*) from pg_replication_slots where database = current_database()")
         .await;
     let publications = registry.number("select count(*) from pg_publication").await;
-    let all = registry
-        .text(&format!("select string_agg(x, ' ' order by x) from ({each}) u"))
-        .await
-        .expect("contents");
+    let all = registry.text(&format!("select string_agg(x, ' ' order by x) from ({each}) u")).await;
     format!("{all} slots {slots} publications {publications}")
 }
 
 /// Runs a command that must fail with `code`, in one line that contains each of `words`.
 async fn refused(url: &str, arguments: &[&str], code: i32, words: &[&str]) {
-    let output = run(url, arguments).await;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    let output = cli(url, arguments).await;
+    let said = output.err;
+    assert_eq!(output.code, code, "{arguments:?}: {said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{arguments:?} must say one line: {said}");
     for word in words {
         assert!(said.contains(word), "{arguments:?} must mention `{word}`: {said}");
@@ -37,12 +36,12 @@ async fn refused(url: &str, arguments: &[&str], code: i32, words: &[&str]) {
 }
 
 /// A single run that one source fails: it ends with the reason in its last line, after every other source was handed off.
-async fn refused_after_the_others(registry: &Registry, url: &str, words: &[&str]) {
+async fn refused_after_the_others(registry: &Database, url: &str, words: &[&str]) {
     let change = "insert into registry_changelog (entity_type, entity_code, action) values ('collection', 'x', 'update')";
     registry.sql(change).await;
-    let output = run(url, &["run", "--once", "--mode", "poll"]).await;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let output = cli(url, &["run", "--once", "--mode", "poll"]).await;
+    let said = output.err;
+    assert_eq!(output.code, 2, "{said}");
     let last = said.trim_end().lines().last().unwrap_or_default();
     for word in words {
         assert!(last.contains(word), "the last line must mention `{word}`: {said}");
@@ -120,7 +119,7 @@ async fn a_database_that_was_not_migrated_says_so() {
 
 #[tokio::test]
 async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.births("b", 3).await;
     registry.sql("create table keyless (a text)").await;
     let before = contents(&registry).await;
@@ -186,7 +185,7 @@ async fn bad_input_is_refused_in_one_line_and_writes_nothing() {
 
 #[tokio::test]
 async fn an_unknown_source_kind_or_type_is_refused_with_those_there_are() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let before = contents(&registry).await;
     let of = ["--source", "nowhere"];
     for command in [
@@ -241,7 +240,7 @@ async fn an_unknown_source_kind_or_type_is_refused_with_those_there_are() {
 
 #[tokio::test]
 async fn a_missing_source_table_is_refused_once_and_lived_with_by_the_daemon() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.sql("drop table pivot_definitions").await;
     registry.births("b", 3).await;
     let words = ["public.pivot_definitions", "does not exist"];
@@ -253,18 +252,18 @@ async fn a_missing_source_table_is_refused_once_and_lived_with_by_the_daemon() {
 }
 
 /// `stream` refuses with `words` and writes nothing; `auto` polls, hands off, and says the same words in `status`.
-async fn cannot_stream(registry: &Registry, url: &str, words: &[&str]) {
+async fn cannot_stream(registry: &Database, url: &str, words: &[&str]) {
     registry.births("b", 10).await;
     let before = contents(registry).await;
     refused(url, &["run", "--mode", "stream"], 2, words).await;
     refused(url, &["run", "--mode", "stream", "--once"], 2, words).await;
     refused(url, &["replication", "setup"], 2, words).await;
     assert_eq!(contents(registry).await, before, "something was written");
-    let daemon = crate::support::process::Process::daemon(url, "auto", &[]);
+    let daemon = Daemon::eager(url, "auto", &[]);
     registry.until_all_handed_off().await;
     registry.until_mode("poll").await;
-    let status = run(url, &["status", "--json"]).await;
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("json");
+    let status = cli(url, &["status", "--json"]).await;
+    let status: serde_json::Value = serde_json::from_str(&status.out).expect("json");
     let (mode, reason) = (&status["worker"]["mode"], status["worker"]["reason"].as_str().unwrap_or_default());
     assert_eq!(mode, "poll", "{status}");
     for word in words {
@@ -282,7 +281,7 @@ async fn cannot_stream(registry: &Registry, url: &str, words: &[&str]) {
 #[tokio::test]
 async fn without_logical_wal_stream_is_refused_and_auto_polls() {
     let cluster = private_cluster(ClusterOptions { wal_level: "replica".to_owned(), ..options() }).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     cannot_stream(&registry, &registry.url, &["wal_level is replica", "wal_level = logical", "restart"])
         .await;
 }
@@ -290,7 +289,7 @@ async fn without_logical_wal_stream_is_refused_and_auto_polls() {
 #[tokio::test]
 async fn without_the_replication_attribute_stream_is_refused_and_auto_polls() {
     let cluster = private_cluster(options()).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     registry
         .sql("create role plain login in role gov_handoff_worker;
               grant select (xmin, ctid, id, entity_code, collection_name, canonical_address, born_at, status, source_system, actor_ref) on birth_registry to plain;
@@ -303,7 +302,7 @@ async fn without_the_replication_attribute_stream_is_refused_and_auto_polls() {
 /// Of two rows with one key the second would be taken for the first and absorbed, and every proof would come out clean.
 #[tokio::test]
 async fn a_source_whose_key_may_stand_for_several_rows_is_refused() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry
         .sql(
             "create table loose (id int not null, code text);
@@ -334,7 +333,7 @@ async fn a_source_whose_key_may_stand_for_several_rows_is_refused() {
 
 #[tokio::test]
 async fn a_source_that_could_be_read_and_never_certified_is_refused_with_the_grant_it_needs() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let role = format!("unproven_{}", registry.name);
     registry
         .sql(&format!(
@@ -354,14 +353,14 @@ async fn a_source_that_could_be_read_and_never_certified_is_refused_with_the_gra
 #[tokio::test]
 async fn without_a_free_slot_stream_is_refused_and_auto_polls() {
     let cluster = private_cluster(ClusterOptions { max_replication_slots: 1, ..options() }).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     registry.sql("select pg_create_logical_replication_slot('taken', 'pgoutput')").await;
     cannot_stream(&registry, &registry.url, &["no free replication slot", "max_replication_slots"]).await;
 }
 
 #[tokio::test]
 async fn a_source_whose_definition_cannot_be_read_is_named_and_can_be_removed() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let spoilt =
         "update gov_worker_cursor set metadata = jsonb_set(metadata, '{id,type}', '\"of another build\"')
                    where source_name = 'pivot_definitions'";
@@ -386,7 +385,7 @@ fn named(name: &str, table: &str, id_type: &str) -> String {
 
 #[tokio::test]
 async fn a_name_stands_for_one_table_and_a_table_has_one_name() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let url = &registry.url;
     registry
         .sql(
@@ -445,7 +444,7 @@ async fn a_name_stands_for_one_table_and_a_table_has_one_name() {
 
 #[tokio::test]
 async fn a_partitioned_table_is_refused_and_its_partitions_are_taken() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry
         .sql(
             "create table parted (id int primary key, code text) partition by range (id);
@@ -468,5 +467,4 @@ async fn a_partitioned_table_is_refused_and_its_partitions_are_taken() {
         registry.number("select count(*) from verify.handoffs where event_subject_table = 'low'").await,
         1
     );
-    registry.drop_slots().await;
 }

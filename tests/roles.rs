@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tokio_postgres::Client;
 
-use crate::support::{Daemon, TestDb, cli, cli_with, connect, done, migrated, number, text, until};
+use crate::support::{Daemon, Database, cli, cli_with, connect, done, migrated, number, text};
 
 const ROLES: &str = include_str!("../replication/roles.sql");
 /// In the order of the columns of [`MAY`].
@@ -46,14 +46,14 @@ gov_handoff_probe() gov_key_reused() gov_lease_resign() gov_trust_promote(): - x
 fn_governance_route_worker_health() gov_captured() gov_dirty_groups() gov_handoff_identity(): - x x x
 ";
 
-async fn with_roles() -> TestDb {
+async fn with_roles() -> Database {
     let db = migrated().await;
     db.client.batch_execute(ROLES).await.expect("replication/roles.sql");
     db
 }
 
 /// Every object of the schema and what a role may do with it, as a line.
-async fn rights(db: &TestDb) -> BTreeMap<String, String> {
+async fn rights(db: &Database) -> BTreeMap<String, String> {
     let query = "
         with who as (select r, n from unnest($1::text[]) with ordinality as w (r, n)),
         relations as (
@@ -108,7 +108,7 @@ async fn every_object_gives_each_role_what_the_table_says_and_no_more() {
 }
 
 /// A role of this database that logs in and is a member of `group`; roles belong to the cluster.
-async fn member(db: &TestDb, group: &str) -> String {
+async fn member(db: &Database, group: &str) -> String {
     let role = format!("{group}_{}", db.name);
     let create = format!("create role {role} login in role {group}");
     db.client.batch_execute(&create).await.expect("a role");
@@ -132,8 +132,8 @@ async fn an_observer_sees_how_it_fares_and_touches_nothing() {
     let _daemon = Daemon::running(&db, "stream", &quick).await;
     let insert = "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')";
     db.client.batch_execute(insert).await.expect("a birth");
-    until(&db.client, "select count(*) = 5 from v_governance_certificate").await;
-    until(&db.client, "select exists (select from event_outbox where event_domain = 'governance')").await;
+    db.until("select count(*) = 5 from v_governance_certificate").await;
+    db.until("select exists (select from event_outbox where event_domain = 'governance')").await;
     let observer = member(&db, "gov_handoff_observer").await;
     let status = cli(&observer, &["status"]).await;
     assert!(status.err.is_empty() && status.out.contains("mode      stream"), "{}{}", status.out, status.err);
@@ -234,7 +234,7 @@ async fn an_operator_neither_resigns_nor_writes_under_the_daemons_lease() {
         refused(&operator, &statement).await;
     }
     assert_eq!(text(&operator, held).await, lease);
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,14 +252,11 @@ async fn a_reader_reads_the_slot_for_a_worker_and_sees_no_table() {
     daemon.captures(&db.url, "stream").await;
     let insert = "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')";
     db.client.batch_execute(insert).await.expect("a birth");
-    until(
-        &db.client,
-        "select exists (select from event_pending where capture_payload ->> 'captured_by' = 'stream')",
-    )
-    .await;
+    db.until("select exists (select from event_pending where capture_payload ->> 'captured_by' = 'stream')")
+        .await;
     // The watch, the load, the lag and the heartbeat are the worker's as well.
-    until(&db.client, "select metadata ? 'beat' and metadata ? 'lag_ms' from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    db.until("select metadata ? 'beat' and metadata ? 'lag_ms' from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     assert!(!daemon.log().contains("permission denied"), "{}", daemon.log());
     let alone = cli_with(&reader, &["run", "--mode", "stream"], &settings).await;
     assert_eq!(alone.code, 2, "{}{}", alone.out, alone.err);

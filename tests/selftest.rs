@@ -1,14 +1,15 @@
 //! `gov-handoff selftest`: it passes here, leaves nothing behind however it ends, and can fail.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::time::Duration;
 
 use gov_handoff::embedded::ClusterOptions;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::support::{cli, connect, done, migrated, number, options, private_cluster, texts, until};
+use crate::support::{
+    cli, connect, done, migrated, number, options, private_cluster, program, signal, texts,
+};
 
 /// Everything in the database that could be left behind: relations, schemas, publications, slots, and rows.
 async fn footprint(client: &Client) -> BTreeMap<String, i64> {
@@ -121,18 +122,12 @@ async fn a_lost_handoff_fails_its_case_and_no_other() {
 async fn an_interrupted_selftest_clears_up() {
     let db = migrated().await;
     let before = footprint(&db.client).await;
-    let child = Command::new(env!("CARGO_BIN_EXE_gov-handoff"))
-        .args(["selftest", "--database-url", &db.url])
-        .spawn()
-        .expect("it starts");
-    until(
-        &db.client,
+    let mut child = program(&["selftest", "--database-url", &db.url], &[]).spawn().expect("it starts");
+    db.until(
         "select exists (select from event_pending where event_type_hint = 'governance.handoff.selftest')",
     )
     .await;
-    let mut child = child;
-    let kill = Command::new("sh").args(["-c", &format!("kill -INT {}", child.id())]).status();
-    assert!(kill.expect("sh runs").success());
+    signal(child.id(), "INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(2));
     assert_eq!(footprint(&db.client).await, before);
 }
@@ -141,18 +136,15 @@ async fn an_interrupted_selftest_clears_up() {
 async fn a_killed_selftest_leaves_no_daemon_and_the_next_one_clears_up() {
     let db = migrated().await;
     let before = footprint(&db.client).await;
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gov-handoff"))
-        .args(["selftest", "--database-url", &db.url])
-        .spawn()
-        .expect("it starts");
+    let mut child = program(&["selftest", "--database-url", &db.url], &[]).spawn().expect("it starts");
     let captured =
         "select exists (select from event_pending where event_type_hint = 'governance.handoff.selftest')";
-    until(&db.client, captured).await;
+    db.until(captured).await;
     child.kill().expect("kill");
     let _ = child.wait();
     let gone = "select not exists (select from pg_stat_activity where datname = current_database() \
                 and application_name like 'gov-handoff%')";
-    until(&db.client, gone).await;
+    db.until(gone).await;
     let ran = cli(&db.url, &["selftest", "--patience", "60"]).await;
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert_eq!(footprint(&db.client).await, before);

@@ -9,8 +9,10 @@ use gov_handoff::embedded::{Cluster, ClusterOptions, StopMode, Wanted};
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::support::process::{Process, Registry};
-use crate::support::{blocking, cli, connect, done, number, options, private_cluster, text, texts, until};
+use crate::support::{
+    Daemon, Database, active_as, active_on, blocking, cli, connect, done, options, private_cluster, texts,
+    until_true,
+};
 
 const QUICK: [(&str, &str); 2] =
     [("GOV_HANDOFF_CERTIFY_INTERVAL", "500ms"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "500ms")];
@@ -31,25 +33,23 @@ async fn copied(cluster: &Arc<Cluster>, standby: bool) -> Arc<Cluster> {
 }
 
 /// The same database on another server.
-async fn there(registry: &Registry, cluster: &Cluster) -> Registry {
-    let url = cluster.url(&registry.name);
-    let client = connect(&url).await;
-    Registry { name: registry.name.clone(), url, client }
+async fn there(registry: &Database, cluster: &Cluster) -> Database {
+    Database::at(&registry.name, cluster.url(&registry.name)).await
 }
 
 /// Ends the way a supervisor ends it.
-async fn finished(mut daemon: Process) {
+async fn finished(mut daemon: Daemon) {
     daemon.signal("TERM");
     daemon.end("told to end").await;
 }
 
-async fn audited(registry: &Registry) {
+async fn audited(registry: &Database) {
     let audit = cli(&registry.url, &["audit", "--full", "--check"]).await;
     assert_eq!(audit.code, 0, "{}{}", audit.out, audit.err);
 }
 
 /// A daemon that has streamed so many births.
-async fn streamed(registry: &Registry, code: &str, births: u32) -> Process {
+async fn streamed(registry: &Database, code: &str, births: u32) -> Daemon {
     let daemon = registry.daemon("auto", &QUICK);
     registry.until_streaming().await;
     registry.births(code, births).await;
@@ -57,25 +57,23 @@ async fn streamed(registry: &Registry, code: &str, births: u32) -> Process {
     daemon
 }
 
-async fn slot_lost(registry: &Registry) -> String {
+async fn slot_lost(registry: &Database) -> String {
     registry.until_finding("slot_lost").await;
-    text(&registry.client, "select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'")
-        .await
+    registry.text("select detail ->> 'reason' from system_issues where issue_kind = 'slot_lost'").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_is_refused_and_once_promoted_carries_on() {
     let primary = Arc::new(private_cluster(options()).await);
-    let registry = Registry::on(&primary).await;
-    drop(registry.client);
+    let mut registry = active_on(&primary).await;
     stopped(&primary).await;
     let standby = copied(&primary, true).await;
     started(&primary).await;
-    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    registry.reconnect().await;
     let daemon = streamed(&registry, "before", 20).await;
 
     let second = there(&registry, &standby).await;
-    assert_eq!(number(&second.client, "select pg_is_in_recovery()::int::bigint").await, 1);
+    assert_eq!(second.number("select pg_is_in_recovery()::int::bigint").await, 1);
     for arguments in [
         &["run", "--mode", "poll"][..],
         &["run", "--mode", "auto"],
@@ -96,8 +94,8 @@ async fn a_standby_is_refused_and_once_promoted_carries_on() {
     // Births that nobody has handed off when the primary dies, but that its standby has.
     drop(daemon);
     registry.births("orphaned", 30).await;
-    let here = text(&registry.client, "select pg_current_wal_lsn()::text").await;
-    until(&second.client, &format!("select pg_last_wal_replay_lsn() >= '{here}'")).await;
+    let here = registry.text("select pg_current_wal_lsn()::text").await;
+    second.until(&format!("select pg_last_wal_replay_lsn() >= '{here}'")).await;
     let server = Arc::clone(&primary);
     blocking(move || server.stop(StopMode::Kill)).await.expect("kill");
     assert!(second.client.query_one("select pg_promote()", &[]).await.expect("promote").get::<_, bool>(0));
@@ -116,15 +114,13 @@ async fn a_standby_is_refused_and_once_promoted_carries_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_falls_behind_slows_us_down_until_it_has_caught_up() {
     let primary = Arc::new(private_cluster(options()).await);
-    let registry = Registry::on(&primary).await;
-    drop(registry.client);
+    let mut registry = active_on(&primary).await;
     stopped(&primary).await;
     let standby = copied(&primary, true).await;
     started(&primary).await;
-    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    registry.reconnect().await;
     let second = there(&registry, &standby).await;
-    until(&registry.client, "select exists (select from pg_stat_replication where state = 'streaming')")
-        .await;
+    registry.until("select exists (select from pg_stat_replication where state = 'streaming')").await;
     let daemon = registry.daemon("auto", &[&QUICK[..], &[("GOV_HANDOFF_MAX_STANDBY_LAG_MB", "1")]].concat());
     registry.until_streaming().await;
     let ever = "select count(*) from system_issues where issue_kind = 'handoff_throttled'";
@@ -136,7 +132,7 @@ async fn a_standby_that_falls_behind_slows_us_down_until_it_has_caught_up() {
         .await;
     let open = "from system_issues where issue_kind = 'handoff_throttled' and resolved_at is null
                  and detail ->> 'reason' like 'resting up to 250 ms before each batch: a standby is % MiB behind%'";
-    until(&registry.client, &format!("select exists (select {open})")).await;
+    registry.until(&format!("select exists (select {open})")).await;
     let status = cli(&registry.url, &["status"]).await;
     assert!(
         status.out.contains("pace      resting") && status.out.contains("a standby is "),
@@ -149,12 +145,10 @@ async fn a_standby_that_falls_behind_slows_us_down_until_it_has_caught_up() {
     assert_eq!(registry.number(&format!("select count(*) {open}")).await, 1);
 
     second.sql("select pg_wal_replay_resume()").await;
-    until(
-        &registry.client,
-        "select resolved_at is not null from system_issues where issue_kind = 'handoff_throttled'",
-    )
-    .await;
-    until(&registry.client, "select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+    registry
+        .until("select resolved_at is not null from system_issues where issue_kind = 'handoff_throttled'")
+        .await;
+    registry.until("select metadata ->> 'pace_reason' is null from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
     assert!(!cli(&registry.url, &["status"]).await.out.contains("a standby is "));
     finished(daemon).await;
 }
@@ -162,16 +156,15 @@ async fn a_standby_that_falls_behind_slows_us_down_until_it_has_caught_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_put_back_goes_on_from_where_it_was_taken() {
     let server = Arc::new(private_cluster(options()).await);
-    let registry = Registry::on(&server).await;
+    let mut registry = active_on(&server).await;
     let daemon = streamed(&registry, "before", 30).await;
     finished(daemon).await;
     registry.births("unread", 30).await;
-    drop(registry.client);
     stopped(&server).await;
     let backup = copied(&server, false).await;
     started(&server).await;
     // What happens after the backup is lost with the server; its ids come again, for other births.
-    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    registry.reconnect().await;
     let daemon = streamed(&registry, "gone", 50).await;
     drop(daemon);
 
@@ -208,14 +201,14 @@ async fn load(from: &Client, to: &Client, directory: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_loaded_into_another_server_is_compared_in_full() {
     let (old, new) = (private_cluster(options()).await, private_cluster(options()).await);
-    let registry = Registry::on(&old).await;
+    let registry = active_on(&old).await;
     let daemon = streamed(&registry, "before", 30).await;
     finished(daemon).await;
     registry.births("unread", 30).await;
-    let elsewhere = Registry::on_as(&new, &registry.name).await;
+    let elsewhere = active_as(&new, &registry.name).await;
     load(&registry.client, &elsewhere.client, &old.socket_dir()).await;
     let identifier = "select system_identifier::text from pg_control_system()";
-    let (here, there) = (text(&registry.client, identifier).await, text(&elsewhere.client, identifier).await);
+    let (here, there) = (registry.text(identifier).await, elsewhere.text(identifier).await);
     assert_ne!(here, there);
     elsewhere.births("after", 30).await;
     // By polling first, which brings the frontier over; the stream still remembers the other server.
@@ -225,7 +218,7 @@ async fn a_dump_loaded_into_another_server_is_compared_in_full() {
              and event_subject_table = 'birth_registry' and safe_payload ->> 'full' = 'true' \
              and safe_payload ->> 'rows_checked' = '90' and safe_payload ->> 'system_identifier' = '{there}')"
     );
-    until(&elsewhere.client, &compared).await;
+    elsewhere.until(&compared).await;
     elsewhere.until_all_handed_off().await;
     finished(daemon).await;
     let daemon = elsewhere.daemon("auto", &QUICK);
@@ -258,13 +251,13 @@ async fn a_frontier_half_way_round_is_compared_in_full() {
         return left_out("no pg_resetwal here");
     }
     let cluster = Arc::new(cluster);
-    let registry = Registry::on(&cluster).await;
-    let certificate = async |registry: &Registry| -> Value {
+    let mut registry = active_on(&cluster).await;
+    let certificate = async |registry: &Database| -> Value {
         let daemon = registry.daemon("poll", &QUICK);
         let taken = "select coalesce((select last_run_summary #>> '{certificate,taken_at}' from gov_worker_cursor \
                      where source_name = 'birth_registry' and worker_name = 'gov_handoff_intake'), '')";
-        let before = text(&registry.client, taken).await;
-        until(&registry.client, &format!("select ({taken}) > '{before}'")).await;
+        let before = registry.text(taken).await;
+        registry.until(&format!("select ({taken}) > '{before}'")).await;
         registry.until_all_handed_off().await;
         finished(daemon).await;
         let all = done(&registry.url, &["certificates", "--json"]).await;
@@ -279,7 +272,6 @@ async fn a_frontier_half_way_round_is_compared_in_full() {
     let second = certificate(&registry).await;
     assert_eq!(second[0]["full"], false, "{second}");
 
-    drop(registry.client);
     stopped(&cluster).await;
     // 1,600,000,000 further; the status of the transactions there is in a file that has to be there.
     let forward = format!(
@@ -293,9 +285,9 @@ async fn a_frontier_half_way_round_is_compared_in_full() {
     let reset = Command::new("sh").args(["-c", &forward]).current_dir("/").output().expect("sh");
     assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
     started(&cluster).await;
-    let registry = Registry { client: connect(&registry.url).await, ..registry };
+    registry.reconnect().await;
     let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
-    assert!(number(&registry.client, next).await >= 1_600_000_000);
+    assert!(registry.number(next).await >= 1_600_000_000);
     registry.births("after", 30).await;
     let third = certificate(&registry).await;
     assert_eq!(third[0]["full"], true, "{third}");
@@ -308,7 +300,7 @@ async fn a_frontier_half_way_round_is_compared_in_full() {
 async fn a_transaction_timeout_of_the_database_is_not_for_us() {
     let seventeen = ClusterOptions { version: Wanted::V17, ..options() };
     let cluster = private_cluster(seventeen).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     registry.sql(&format!("alter database {} set transaction_timeout = '500ms'", registry.name)).await;
     let patient = [
         ("GOV_HANDOFF_LEASE_TTL", "15s"),
@@ -325,7 +317,7 @@ async fn a_transaction_timeout_of_the_database_is_not_for_us() {
     let waits = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%gov_handoff_apply%'
                     and xact_start < clock_timestamp() - interval '1 second')";
     // Not by the one that holds the lock: in a transaction the list of sessions stays as it was first seen.
-    until(&writer, waits).await;
+    until_true(&writer, waits).await;
     registry.sql("rollback").await;
     registry.until_all_handed_off().await;
     assert!(!daemon.log().contains("WARN"), "{}", daemon.log());
@@ -337,7 +329,7 @@ async fn a_slot_can_follow_a_failover_from_seventeen_on_whoever_makes_it() {
     for (version, failover) in [(Wanted::V16, None), (Wanted::V17, Some("true"))] {
         let wanted = ClusterOptions { version, ..options() };
         let cluster = private_cluster(wanted).await;
-        let registry = Registry::on(&cluster).await;
+        let registry = active_on(&cluster).await;
         let printed = done(&registry.url, &["replication", "sql"]).await;
         // A transaction that has written makes no slot; a DBA's client sends each statement by itself.
         let (publication, slot) = printed.split_at(printed.find("-- After the publication").expect("a slot"));
@@ -348,7 +340,7 @@ async fn a_slot_can_follow_a_failover_from_seventeen_on_whoever_makes_it() {
                 "select to_jsonb(s) ->> 'failover' from pg_replication_slots s where slot_name = '{}'",
                 registry.slot()
             );
-            assert_eq!(registry.text(&of).await.as_deref(), failover, "{statements}");
+            assert_eq!(registry.text_if_any(&of).await.as_deref(), failover, "{statements}");
             registry.drop_slots().await;
         };
         registry.sql(publication).await;

@@ -4,17 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::support::sources::TemporaryFile;
-
-/// The program without anybody's settings.
-fn program(arguments: &[&str], environment: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
-    command.args(arguments).env_clear().envs(environment.iter().copied());
-    command.current_dir(std::env::temp_dir()).stdin(Stdio::null());
-    command
-}
+use crate::support::{TemporaryFile, program};
 
 fn said(mut command: Command) -> String {
     let output = command.output().expect("the program starts");

@@ -1,7 +1,6 @@
 //! The slot, the publication and the server behind them: one that is not ours, and one that was made again.
 
-use crate::support::process::{Process, Registry, done, run, until};
-use crate::support::{cli_with, connect};
+use crate::support::{Daemon, active, cli, cli_with, connect, done, until};
 
 const QUICK: [(&str, &str); 2] =
     [("GOV_HANDOFF_STREAM_RETRY", "300ms"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "300ms")];
@@ -9,7 +8,7 @@ const QUICK: [(&str, &str); 2] =
 /// A sibling database with the same tables looks right in every way. Its rows would be recorded under our rows' identities.
 #[tokio::test]
 async fn a_stream_from_another_database_is_refused_and_nothing_is_made_there() {
-    let (registry, other) = (Registry::new().await, Registry::new().await);
+    let (registry, other) = (active().await, active().await);
     let made = "select count(*) from pg_replication_slots where database = current_database()";
     let made = async || other.number(made).await;
     let elsewhere = [QUICK[0], QUICK[1], ("GOV_HANDOFF_REPLICATION_URL", other.url.as_str())];
@@ -22,7 +21,7 @@ async fn a_stream_from_another_database_is_refused_and_nothing_is_made_there() {
     other.births("theirs", 30).await;
     registry.births("ours", 20).await;
     registry.until_all_handed_off().await;
-    let status = String::from_utf8_lossy(&run(&registry.url, &["status"]).await.stdout).into_owned();
+    let status = cli(&registry.url, &["status"]).await.out;
     assert!(status.contains("another server or database"), "{status}");
     assert_eq!(made().await, 0);
     assert_eq!(other.number("select count(*) from pg_publication").await, 0);
@@ -32,14 +31,14 @@ async fn a_stream_from_another_database_is_refused_and_nothing_is_made_there() {
 /// Of several hosts the stream is read from the one that is written to, wherever that stands in the list.
 #[tokio::test]
 async fn of_several_hosts_the_one_that_is_written_to_is_streamed_from() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     // Nobody listens at the first.
     let (host, port) =
         registry.url.rsplit_once('/').map(|(h, _)| h).and_then(|h| h.rsplit_once(':')).expect("a port");
     let several = format!("{host}:1,127.0.0.1:{port}/{}", registry.name);
     let client = connect(&several).await;
     client.batch_execute("select 1").await.expect("the driver takes the second");
-    let daemon = Process::daemon(&several, "auto", &QUICK);
+    let daemon = Daemon::eager(&several, "auto", &QUICK);
     registry.until_streaming().await;
     registry.births("by the second", 10).await;
     registry.until_all_handed_off().await;
@@ -50,7 +49,7 @@ async fn of_several_hosts_the_one_that_is_written_to_is_streamed_from() {
 /// ever, however right the publication looks by now.
 #[tokio::test]
 async fn a_publication_that_was_dropped_and_made_again_gets_a_slot_that_can_see_it() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     let daemon = registry.daemon("auto", &QUICK);
     registry.until_streaming().await;
     registry.births("before", 10).await;

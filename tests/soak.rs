@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use gov_handoff::embedded::ClusterOptions;
 
-use crate::support::process::{Registry, under_writers};
-use crate::support::{options, private_cluster};
+use crate::support::{active, active_on, connect, options, private_cluster, under_writers};
 
 #[path = "../benches/support/flat.rs"]
 mod flat;
@@ -26,7 +25,7 @@ const SPED_UP: [(&str, &str); 6] = [
 async fn nothing_but_the_record_grows_with_time() {
     let settings = vec![("autovacuum_naptime".to_owned(), "1s".to_owned())];
     let cluster = private_cluster(ClusterOptions { settings, ..options() }).await;
-    let registry = Registry::on(&cluster).await;
+    let registry = active_on(&cluster).await;
     // The writers roll a sixth of their transactions back; the usual ten thousand holes would take hours.
     registry.sql("update dot_config set value = '50' where key = 'governance.holes.kept'").await;
     let daemon = registry.daemon("auto", &SPED_UP);
@@ -60,7 +59,7 @@ async fn nothing_but_the_record_grows_with_time() {
 /// Certificates and letters lock the lease and a cursor, and so does every batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_and_batches_never_wait_for_each_other_in_a_circle() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     // Time enough, between a certificate's lock of the cursor and whatever it locks next, for a batch to come in between.
     let slow = "create function verify.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.1); return null; end $$;
                 create trigger slow after update on gov_worker_cursor for each row
@@ -74,7 +73,7 @@ async fn certificates_and_batches_never_wait_for_each_other_in_a_circle() {
         .map(|_| {
             let url = registry.url.clone();
             tokio::spawn(async move {
-                let client = crate::support::connect(&url).await;
+                let client = connect(&url).await;
                 let over = Instant::now() + Duration::from_secs(5);
                 while Instant::now() < over {
                     client.batch_execute(lone).await.expect("a birth");
@@ -99,5 +98,4 @@ async fn certificates_and_batches_never_wait_for_each_other_in_a_circle() {
     assert!(!daemon.log().contains("deadlock"), "{}", daemon.log());
     assert_eq!(registry.number(circles).await, 0);
     drop(daemon);
-    registry.drop_slots().await;
 }

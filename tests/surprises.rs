@@ -1,12 +1,12 @@
 //! What the stream did not expect: each surprise leaves a finding and costs one source only. Its rows, written before, during
 //! and after it, are all handed off, by themselves or once the operator has mended the cause; the others keep streaming.
 
-use crate::support::process::{Process, Registry, run, under_writers, until};
 use crate::support::sources::{register, rule, source};
+use crate::support::{Daemon, Database, active, cli, under_writers, until};
 
 /// A stream under way, whose keyset lane looks behind it only when the mode changes.
-async fn streaming() -> (Registry, Process) {
-    let registry = Registry::new().await;
+async fn streaming() -> (Database, Daemon) {
+    let registry = active().await;
     let daemon = registry.daemon("auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
     registry.until_streaming().await;
     registry.births("before", 10).await;
@@ -14,16 +14,15 @@ async fn streaming() -> (Registry, Process) {
     (registry, daemon)
 }
 
-async fn finish(registry: Registry, mut daemon: Process) {
+async fn finish(registry: Database, mut daemon: Daemon) {
     registry.until_stream_is_past_now().await;
     registry.until_all_handed_off().await;
     assert!(daemon.has_ended().is_none(), "{}", daemon.log());
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 /// Changes of another source come by the stream.
-async fn until_the_others_stream(registry: &Registry) {
+async fn until_the_others_stream(registry: &Database) {
     let streamed = "select count(*) from verify.handoffs where event_subject_table = 'registry_changelog'
                      and safe_payload ->> 'captured_by' = 'stream'";
     let before = registry.number(streamed).await;
@@ -36,7 +35,7 @@ async fn until_the_others_stream(registry: &Registry) {
 }
 
 /// The finding has ended, and nobody had to say so.
-async fn until_resolved(registry: &Registry, kind: &str) {
+async fn until_resolved(registry: &Database, kind: &str) {
     let open =
         format!("select count(*) from system_issues where issue_kind = '{kind}' and resolved_at is null");
     until(&format!("{kind} is resolved"), async || registry.number(&open).await == 0).await;
@@ -93,7 +92,7 @@ async fn a_renamed_table_is_left_to_the_tables_and_the_others_keep_streaming() {
     registry.until_all_handed_off().await;
     until_resolved(&registry, "stream_unknown_relation").await;
     until_resolved(&registry, "source_unreadable").await;
-    assert!(run(&registry.url, &["findings"]).await.status.success(), "nothing grave is open any more");
+    assert!(cli(&registry.url, &["findings"]).await.code == 0, "nothing grave is open any more");
     finish(registry, daemon).await;
 }
 
@@ -111,7 +110,6 @@ async fn a_published_truncation_leaves_a_finding_and_the_stream_goes_on() {
     // What was handed off stays handed off, although its rows are gone.
     assert_eq!((verdict.missing, verdict.twice, verdict.stray), (0, 0, before), "{verdict:?}");
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 #[tokio::test]
@@ -174,7 +172,7 @@ async fn a_slot_dropped_under_the_stream_is_made_again_and_the_gap_is_closed() {
 
 #[tokio::test]
 async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry.sql("alter table birth_registry add column extra text").await;
     let daemon = registry.daemon("auto", &[("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")]);
     registry.until_streaming().await;
@@ -188,6 +186,7 @@ async fn a_source_redefined_under_load_does_not_hold_the_slot_back() {
         }
     })
     .await;
+    registry.until_finding("stream_column_mismatch").await;
     until_resolved(&registry, "stream_column_mismatch").await;
     finish(registry, daemon).await;
 }
@@ -201,15 +200,13 @@ async fn a_truncation_of_several_tables_names_each() {
     let named = registry
         .text("select detail ->> 'table' from system_issues where issue_kind = 'source_not_append_only'")
         .await;
-    let named = named.expect("a table");
     assert!(named.contains("public.birth_registry") && named.contains("public.pivot_definitions"), "{named}");
     drop(daemon);
-    registry.drop_slots().await;
 }
 
 #[tokio::test]
 async fn a_source_that_cannot_be_published_is_read_from_its_table_and_the_others_are_streamed() {
-    let registry = Registry::new().await;
+    let registry = active().await;
     registry
         .sql(
             "create table derived (id int primary key, a text, b text generated always as (upper(a)) stored);
@@ -239,5 +236,4 @@ async fn a_source_that_cannot_be_published_is_read_from_its_table_and_the_others
         "select count(*) from system_issues where issue_kind in ('handoff_missed', 'handoff_fallback')";
     assert_eq!(registry.number(blamed).await, 0);
     drop(daemon);
-    registry.drop_slots().await;
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use crate::support::{Daemon, connect, done, migrated, number, text, until};
+use crate::support::{Daemon, connect, done, migrated, text};
 
 const QUICK: [(&str, &str); 2] = [("GOV_HANDOFF_LEASE_TTL", "1s"), ("GOV_HANDOFF_POLL_INTERVAL", "100ms")];
 
@@ -26,7 +26,7 @@ async fn an_advisory_lock_of_anybody_stops_no_claim() {
         .unwrap();
     db.sql("set statement_timeout = '10s'").await;
     let claim = "select concat_ws(' ', held, term, former) from gov_handoff.gov_lease_claim('gov_handoff_intake', 'me', '1 hour')";
-    assert_eq!(text(&db.client, claim).await, "t 8 gone", "the holder has no session");
+    assert_eq!(db.text(claim).await, "t 8 gone", "the holder has no session");
     // It has one now, and whoever claims next finds it alive.
     let claim = claim.replace("'me'", "'you'");
     assert_eq!(text(&stranger, &claim).await, "f 8");
@@ -49,11 +49,11 @@ async fn a_session_of_another_role_does_not_speak_for_the_holder() {
     impostor.batch_execute(&tagged).await.unwrap();
     beside.batch_execute(&tagged).await.unwrap();
     drop(holder);
-    until(&db.client, "select count(*) = 3 from pg_stat_activity where datname = current_database()").await;
-    assert_eq!(text(&db.client, &claim("me")).await, "f 1", "another session of the holder's is there");
+    db.until("select count(*) = 3 from pg_stat_activity where datname = current_database()").await;
+    assert_eq!(db.text(&claim("me")).await, "f 1", "another session of the holder's is there");
     drop(beside);
-    until(&db.client, "select count(*) = 2 from pg_stat_activity where datname = current_database()").await;
-    assert_eq!(text(&db.client, &claim("me")).await, format!("t 2 {owner}"));
+    db.until("select count(*) = 2 from pg_stat_activity where datname = current_database()").await;
+    assert_eq!(db.text(&claim("me")).await, format!("t 2 {owner}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,26 +62,22 @@ async fn a_takeover_ends_the_sessions_of_its_predecessor() {
     let stopped = Daemon::running(&db, "stream", &QUICK).await;
     let owner =
         "select right(lease_owner, 12) from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    let tag = text(&db.client, owner).await;
+    let tag = db.text(owner).await;
     let theirs =
         format!("select count(*) from pg_stat_activity where application_name like 'gov-handoff % {tag}'");
-    assert!(number(&db.client, &theirs).await > 2);
-    let kill = |signal: &str| {
-        let kill = Command::new("sh").args(["-c", &format!("kill -{signal} {}", stopped.pid())]).status();
-        assert!(kill.expect("sh runs").success());
-    };
-    kill("STOP");
+    assert!(db.number(&theirs).await > 2);
+    stopped.signal("STOP");
     let successor = Daemon::running(&db, "poll", &QUICK).await;
-    until(&db.client, &format!("select ({theirs}) = 0")).await;
+    db.until(&format!("select ({theirs}) = 0")).await;
     assert!(successor.log().contains("ended its sessions"), "{}", successor.log());
     let ours = format!(
         "select count(*) from pg_stat_activity where application_name like 'gov-handoff keeper %' and datname = '{}'",
         db.name
     );
-    assert!(number(&db.client, &ours).await > 0, "its own are left");
+    assert!(db.number(&ours).await > 0, "its own are left");
     // Once it goes on, it stands by.
-    kill("CONT");
-    until(&db.client, "select exists (select from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost')").await;
+    stopped.signal("CONT");
+    db.until("select exists (select from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost')").await;
 }
 
 /// SIGSTOP in the middle of a certifying pass leaves a transaction that has read the source. Whoever alters the source waits
@@ -103,7 +99,7 @@ async fn a_stopped_daemon_does_not_block_birth() {
          and a.state = 'idle in transaction')",
         db.name
     );
-    until(&db.client, &held).await;
+    db.until(&held).await;
     let (migration, writer) = (connect(&db.url).await, connect(&db.url).await);
     // The promise is two seconds; the rest is the machine's.
     for session in [&migration, &writer] {
@@ -137,7 +133,7 @@ async fn two_replays_with_the_same_pid_cannot_both_hold_the_lease() {
         "select held::text from gov_handoff.gov_lease_claim('gov_handoff_replay', 'replay-{}', '1 minute')",
         pid.trim()
     );
-    assert_eq!(text(&db.client, &claim).await, "true");
+    assert_eq!(db.text(&claim).await, "true");
     shell.stdin.take().expect("stdin").write_all(b"go\n").expect("go");
     let ended =
         tokio::task::spawn_blocking(move || shell.wait_with_output()).await.expect("waits").expect("ends");

@@ -1,7 +1,6 @@
 //! TLS: whoever asks for verification gets it, by queries and by the stream alike, also of a server named by its address.
 
-use crate::support::sources::TemporaryFile;
-use crate::support::{Daemon, cli, connect, done, options, private_cluster, text, until};
+use crate::support::{Daemon, TemporaryFile, cli, connect, done, options, private_cluster, text, until_true};
 
 /// A server's certificate for 127.0.0.1 and nothing else, until 2120, and the root that signed it. The key is worth nothing
 /// elsewhere: the root's own was thrown away, and nobody trusts that root.
@@ -32,7 +31,7 @@ async fn a_server_named_by_its_address_is_verified_by_queries_and_stream() {
     }
     client.batch_execute("select pg_reload_conf()").await.expect("reload");
     // The server tells its sessions after it has read the setting itself, and takes nobody in meanwhile.
-    until(&client, "select current_setting('ssl') = 'on'").await;
+    until_true(&client, "select current_setting('ssl') = 'on'").await;
     let (root, other) = (TemporaryFile::new("root.pem", ROOT), TemporaryFile::new("other.pem", OTHER));
     let asked = |host: &str, mode: &str, root: &TemporaryFile| {
         let url = plain.replacen("127.0.0.1", host, 1);
@@ -47,7 +46,7 @@ async fn a_server_named_by_its_address_is_verified_by_queries_and_stream() {
                       where a.application_name like 'gov-handoff%' having count(*) > 1
                         and bool_or(a.application_name like 'gov-handoff stream %')";
     assert_eq!(text(&client, encrypted).await, "true");
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 
     // A root that is named is used, whatever the mode is called; and the name counts.
     done(&asked("127.0.0.1", "require", &root), &["migrate", "status"]).await;

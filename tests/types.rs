@@ -2,14 +2,14 @@
 
 use crate::dead_letters::{CURE, LETTERS, POISON, policy};
 use crate::support::fixture::{ALL_KINDS, SIGNALS, TEN, UNMAPPED};
-use crate::support::{Daemon, TestDb, cli, connect, done, migrated, number, text, texts, until};
+use crate::support::{Daemon, Database, cli, connect, done, migrated};
 
 const GOVERNANCE: &str =
     "select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
 const WAITING: &str = "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified' and processed_at is null";
 
 /// Makes the poller read every row again, as if none had ever been seen.
-async fn forget_the_ranges(db: &TestDb) {
+async fn forget_the_ranges(db: &Database) {
     let forget = "delete from gov_worker_gap; delete from gov_worker_frontier;
                   insert into gov_worker_gap (worker_name, source_name, lo, hi)
                   select worker_name, source_name, -2147483648, 2147483647 from gov_worker_cursor
@@ -22,21 +22,21 @@ async fn inactive_types_are_captured_with_one_finding_each_and_drained_under_the
     let db = migrated().await;
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(number(&db.client, GOVERNANCE).await, 0);
-    assert_eq!(number(&db.client, WAITING).await, SIGNALS + UNMAPPED);
+    assert_eq!(db.number(GOVERNANCE).await, 0);
+    assert_eq!(db.number(WAITING).await, SIGNALS + UNMAPPED);
     // Once more over everything: still one finding for each type, seen once.
     forget_the_ranges(&db).await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(number(&db.client, WAITING).await, SIGNALS + UNMAPPED);
+    assert_eq!(db.number(WAITING).await, SIGNALS + UNMAPPED);
     let findings = "select replace(detail ->> 'event_type', 'governance.handoff.', '') from system_issues
                      where issue_kind = 'handoff_unregistered_type' and resolved_at is null and occurrence_count = 1 order by 1";
     let mut expected = TEN.to_vec();
     expected.push("unmapped");
-    assert_eq!(texts(&db.client, findings).await, expected);
-    assert_eq!(number(&db.client, "select count(*) from system_issues").await, 11);
+    assert_eq!(db.texts(findings).await, expected);
+    assert_eq!(db.number("select count(*) from system_issues").await, 11);
 
     let captured = "select id::text from event_pending where event_type_hint <> 'governance.handoff.certified' and last_error is null order by 1";
-    let before = texts(&db.client, captured).await;
+    let before = db.texts(captured).await;
     // Whatever scanned the groups meanwhile: letting old handoffs out is no news of them.
     db.client
         .batch_execute(
@@ -46,18 +46,18 @@ async fn inactive_types_are_captured_with_one_finding_each_and_drained_under_the
         .expect("scan");
     done(&db.url, &["types", "activate", "--all"]).await;
     let signals = "select id::text from event_outbox where event_domain = 'governance' and event_stream <> 'health' order by 1";
-    assert_eq!(texts(&db.client, signals).await, before);
+    assert_eq!(db.texts(signals).await, before);
     let same = "select count(*) from event_outbox o join event_pending p using (id)
                  where o.event_type = p.event_type_hint and o.event_subject_ref = p.entity_ref
                    and o.safe_payload = p.capture_payload - 'event_stream' - 'event_severity'
                    and o.occurred_at = (p.capture_payload ->> 'occurred_at')::timestamptz
                    and o.event_severity is not distinct from p.capture_payload ->> 'event_severity'";
-    assert_eq!(number(&db.client, same).await, SIGNALS);
-    assert_eq!(number(&db.client, WAITING).await, UNMAPPED, "what no rule knows stays where it is");
+    assert_eq!(db.number(same).await, SIGNALS);
+    assert_eq!(db.number(WAITING).await, UNMAPPED, "what no rule knows stays where it is");
     let open = "select count(*) from system_issues where issue_kind = 'handoff_unregistered_type' and resolved_at is null";
-    assert_eq!(number(&db.client, open).await, 1, "only the unmapped rows are still a finding");
+    assert_eq!(db.number(open).await, 1, "only the unmapped rows are still a finding");
     let dirty = "select (select count(*) from gov_candidate_group where dirty) + (select count(*) from gov_candidate_state where dirty)";
-    assert_eq!(number(&db.client, dirty).await, 0, "the drain marks nothing");
+    assert_eq!(db.number(dirty).await, 0, "the drain marks nothing");
 
     // Delivered again, active and then inactive: nothing is recorded, captured or marked.
     for word in ["activate", "deactivate"] {
@@ -68,21 +68,20 @@ async fn inactive_types_are_captured_with_one_finding_each_and_drained_under_the
         forget_the_ranges(&db).await;
         // A daemon, not `--once`: it delivers without asking first what is missing.
         let mut daemon = Daemon::running(&db, "poll", &[]).await;
-        until(&db.client, "select not exists (select from gov_worker_gap where hi - lo = 4294967295)").await;
-        assert_eq!(daemon.sigterm(), 0);
-        assert_eq!(texts(&db.client, signals).await, before, "{word}");
+        db.until("select not exists (select from gov_worker_gap where hi - lo = 4294967295)").await;
+        assert_eq!(daemon.sigterm().await, 0);
+        assert_eq!(db.texts(signals).await, before, "{word}");
         assert_eq!(
-            number(
-                &db.client,
+            db.number(
                 "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
             )
             .await,
             SIGNALS + UNMAPPED,
             "{word}"
         );
-        assert_eq!(number(&db.client, WAITING).await, UNMAPPED, "{word}");
-        assert_eq!(number(&db.client, dirty).await, 0, "{word}: a group that was scanned clean stays clean");
-        assert_eq!(number(&db.client, open).await, 1, "{word}");
+        assert_eq!(db.number(WAITING).await, UNMAPPED, "{word}");
+        assert_eq!(db.number(dirty).await, 0, "{word}: a group that was scanned clean stays clean");
+        assert_eq!(db.number(open).await, 1, "{word}");
     }
 }
 
@@ -92,12 +91,12 @@ async fn what_is_in_the_outbox_is_not_captured_when_its_type_is_taken_out_of_ser
     done(&db.url, &["types", "activate", "--all"]).await;
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(number(&db.client, GOVERNANCE).await, SIGNALS);
+    assert_eq!(db.number(GOVERNANCE).await, SIGNALS);
     db.client.batch_execute("update gov_candidate_group set dirty = false").await.expect("scan");
     done(&db.url, &["types", "deactivate", "--all"]).await;
     forget_the_ranges(&db).await;
     let mut daemon = Daemon::running(&db, "poll", &[]).await;
-    until(&db.client, "select not exists (select from gov_worker_gap where hi - lo = 4294967295)").await;
+    db.until("select not exists (select from gov_worker_gap where hi - lo = 4294967295)").await;
     // A new birth is captured; what was emitted stays as it is.
     db.client
         .batch_execute(
@@ -105,19 +104,18 @@ async fn what_is_in_the_outbox_is_not_captured_when_its_type_is_taken_out_of_ser
         )
         .await
         .expect("a birth");
-    until(&db.client, &format!("select count(*) > {UNMAPPED} from event_pending where event_type_hint <> 'governance.handoff.certified'")).await;
-    assert_eq!(daemon.sigterm(), 0);
+    db.until(&format!("select count(*) > {UNMAPPED} from event_pending where event_type_hint <> 'governance.handoff.certified'")).await;
+    assert_eq!(daemon.sigterm().await, 0);
     assert_eq!(
-        number(
-            &db.client,
+        db.number(
             "select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified'"
         )
         .await,
         UNMAPPED + 1
     );
-    assert_eq!(number(&db.client, GOVERNANCE).await, SIGNALS);
+    assert_eq!(db.number(GOVERNANCE).await, SIGNALS);
     let dirty = "select dims ->> 'object_class' from gov_candidate_group where dirty";
-    assert_eq!(texts(&db.client, dirty).await, ["fresh"]);
+    assert_eq!(db.texts(dirty).await, ["fresh"]);
 }
 
 #[tokio::test]
@@ -125,21 +123,16 @@ async fn a_daemon_that_streams_drains_what_an_activation_lets_out() {
     let db = migrated().await;
     let daemon = Daemon::running(&db, "stream", &[("GOV_HANDOFF_LEASE_TTL", "1s")]).await;
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
-    until(
-        &db.client,
-        &format!(
-            "select count(*) = {} from event_pending where event_type_hint <> 'governance.handoff.certified'",
-            SIGNALS + UNMAPPED
-        ),
-    )
+    db.until(&format!(
+        "select count(*) = {} from event_pending where event_type_hint <> 'governance.handoff.certified'",
+        SIGNALS + UNMAPPED
+    ))
     .await;
     // As an operator's SQL would: without the command, which drains by itself.
     let activate = "select gov_handoff.gov_type_set_active('governance.handoff.object_born', true)";
     db.client.query_one(activate, &[]).await.expect("activate");
-    until(&db.client, "select count(*) = 5 from event_outbox where event_domain = 'governance' and event_stream <> 'health'").await;
-    until(
-        &db.client,
-        &format!(
+    db.until("select count(*) = 5 from event_outbox where event_domain = 'governance' and event_stream <> 'health'").await;
+    db.until(&format!(
             "select count(*) = {} from event_pending where event_type_hint <> 'governance.handoff.certified' and processed_at is null",
             SIGNALS + UNMAPPED - 5
         ),
@@ -162,28 +155,28 @@ async fn of_certificates_that_nobody_asked_for_the_latest_of_each_source_waits()
         for round in 1..=3 {
             // A certificate that says something new is one for the history.
             let (before, insert) = (
-                number(&db.client, kept).await,
+                db.number(kept).await,
                 "insert into birth_registry (entity_code, collection_name) values ('a', 'c')",
             );
             db.client.batch_execute(insert).await.expect("a birth");
-            until(&db.client, &format!("select ({kept}) > {before}")).await;
+            db.until(&format!("select ({kept}) > {before}")).await;
             let of_births = format!("{waiting} and entity_table = 'birth_registry'");
-            assert_eq!(number(&db.client, &of_births).await, 1, "round {round}");
-            assert!(number(&db.client, waiting).await <= 5, "one of each source");
+            assert_eq!(db.number(&of_births).await, 1, "round {round}");
+            assert!(db.number(waiting).await <= 5, "one of each source");
         }
         let latest = "select exists (select from event_pending p join gov_worker_cursor c on c.source_name = p.entity_table
               where p.event_type_hint = 'governance.handoff.certified' and p.processed_at is null and c.source_name = 'birth_registry'
                 and (p.capture_payload ->> 'frontier')::bigint >= all (select (o.safe_payload ->> 'frontier')::bigint from event_outbox o
                        where o.event_type = 'governance.handoff.certified' and o.event_subject_table = 'birth_registry'))";
-        assert_eq!(text(&db.client, &format!("select ({latest})::text")).await, "true");
+        assert_eq!(db.text(&format!("select ({latest})::text")).await, "true");
         assert!(done(&db.url, &["certificates"]).await.contains("birth_registry"));
         // Deactivated and activated once more: the next to wait is another one.
         done(&db.url, &["types", "activate", "certified"]).await;
-        assert_eq!(number(&db.client, waiting).await, 0);
+        assert_eq!(db.number(waiting).await, 0);
         done(&db.url, &["types", "deactivate", "certified"]).await;
-        assert!(number(&db.client, emitted).await > again, "let out when asked for");
+        assert!(db.number(emitted).await > again, "let out when asked for");
     }
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +189,7 @@ async fn a_captured_row_that_the_outbox_refuses_holds_up_no_other() {
     )
     .await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!(number(&db.client, WAITING).await, 40);
+    assert_eq!(db.number(WAITING).await, 40);
     db.sql(POISON).await;
     db.sql("update gov_candidate_group set dirty = false; update gov_candidate_state set dirty = false")
         .await;
@@ -205,23 +198,23 @@ async fn a_captured_row_that_the_outbox_refuses_holds_up_no_other() {
     assert_eq!(activated.code, 1, "{}{}", activated.out, activated.err);
     assert_eq!(activated.out.matches("19 captured handoffs drained").count(), 2, "{}", activated.out);
     assert_eq!(activated.out.matches("1 were refused by the outbox").count(), 2, "{}", activated.out);
-    assert_eq!(number(&db.client, GOVERNANCE).await, 38);
+    assert_eq!(db.number(GOVERNANCE).await, 38);
     let staged = "select last_error from event_pending where event_type_hint = 'governance.handoff.retry'";
     assert_eq!(
-        texts(&db.client, staged).await,
+        db.texts(staged).await,
         ["refused by the database (23514, constraint no_poison)"],
         "one row, whatever it comes to"
     );
     // The daemon gives it its further chances; then it is a letter, and nothing waits for a type any more.
     let mut daemon = Daemon::running(&db, "poll", &[]).await;
-    until(&db.client, &format!("select ({LETTERS}) = 1 and ({WAITING}) = 0")).await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    db.until(&format!("select ({LETTERS}) = 1 and ({WAITING}) = 0")).await;
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     done(&db.url, &["audit", "--full", "--check"]).await;
     db.sql(CURE).await;
     done(&db.url, &["dlq", "replay", "--all"]).await;
-    assert_eq!(number(&db.client, GOVERNANCE).await, 40);
+    assert_eq!(db.number(GOVERNANCE).await, 40);
     let dirty = "select count(*) from gov_candidate_group where dirty";
-    assert_eq!(number(&db.client, dirty).await, 0, "it was marked when it was captured, and scanned since");
+    assert_eq!(db.number(dirty).await, 0, "it was marked when it was captured, and scanned since");
 }
 
 #[tokio::test]
@@ -238,8 +231,8 @@ async fn a_refused_capture_whose_cause_is_mended_is_let_out_and_marks_nothing_ag
     assert_eq!(cli(&db.url, &["types", "activate", "object_born"]).await.code, 1);
     db.sql(CURE).await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
-    assert_eq!((number(&db.client, GOVERNANCE).await, number(&db.client, WAITING).await), (2, 0));
-    assert_eq!(number(&db.client, "select count(*) from gov_candidate_group where dirty").await, 0);
+    assert_eq!((db.number(GOVERNANCE).await, db.number(WAITING).await), (2, 0));
+    assert_eq!(db.number("select count(*) from gov_candidate_group where dirty").await, 0);
 }
 
 #[tokio::test]
@@ -277,10 +270,10 @@ async fn who_drains_or_promotes_is_the_holder_of_a_fresh_lease_or_an_operator() 
     db.sql("update queue_heartbeat set last_tick_at = clock_timestamp() - interval '2 minutes'").await;
     assert_eq!(code(&drain(held)).await, "GH001");
     let renewed = "select gov_handoff.gov_lease_renew('gov_handoff_intake', 'me', 1)::text";
-    assert_eq!(text(&db.client, renewed).await, "false");
+    assert_eq!(db.text(renewed).await, "false");
     worker.batch_execute(&claim("1 minute")).await.expect("a new term");
     let term = "select metadata ->> 'term' from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    assert_eq!(text(&db.client, term).await, "2");
+    assert_eq!(db.text(term).await, "2");
     assert_eq!(code(&drain(held)).await, "GH001");
     worker.batch_execute(&drain("'gov_handoff_intake', 'me', 2")).await.expect("the holder");
 }

@@ -3,7 +3,7 @@
 use crate::support::adopted::{TABLES, adopted};
 use crate::support::fixture::{ALL_KINDS, SIGNALS, UNMAPPED};
 use crate::support::sources::{register, rule, source};
-use crate::support::{Daemon, TestDb, cli_with, connect, done, number, text, texts, until};
+use crate::support::{Daemon, Database, cli_with, connect, done};
 
 const ROLES: &str = include_str!("../replication/roles.sql");
 const TEARDOWN: &str = include_str!("../replication/teardown.sql");
@@ -11,7 +11,7 @@ const SOURCES: [&str; 5] =
     ["birth_registry", "registry_changelog", "pivot_definitions", "governance_ruleset", "event_outbox"];
 
 /// Everything the catalogue says of a table: columns, indexes, triggers, rules, policies, constraints, options.
-pub async fn catalogue(db: &TestDb, table: &str) -> String {
+pub async fn catalogue(db: &Database, table: &str) -> String {
     let query = format!(
         "select jsonb_pretty(jsonb_build_object(
             'class', (select to_jsonb(c) - array['relpages', 'reltuples', 'relallvisible', 'relfrozenxid', 'relminmxid', 'relacl',
@@ -27,11 +27,11 @@ pub async fn catalogue(db: &TestDb, table: &str) -> String {
             'statistics', (select count(*) from pg_statistic_ext s where s.stxrelid = t.oid)))
            from (select 'public.{table}'::regclass::oid as oid) t"
     );
-    text(&db.client, &query).await
+    db.text(&query).await
 }
 
 /// Who may do what with a table or its columns, one privilege a line.
-async fn privileges(db: &TestDb, table: &str) -> Vec<String> {
+async fn privileges(db: &Database, table: &str) -> Vec<String> {
     let query = format!(
         "select format('%s %s %s', coalesce(a.grantee::regrole::text, '-'), a.privilege_type, '') as p
            from pg_class c cross join lateral aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
@@ -41,11 +41,11 @@ async fn privileges(db: &TestDb, table: &str) -> Vec<String> {
            from pg_attribute t cross join lateral aclexplode(t.attacl) a
           where t.attrelid = 'public.{table}'::regclass order by 1"
     );
-    texts(&db.client, &query).await
+    db.texts(&query).await
 }
 
 /// A role that logs in and is a worker, named after its database because roles belong to the cluster.
-async fn worker(db: &TestDb, attributes: &str) -> String {
+async fn worker(db: &Database, attributes: &str) -> String {
     let role = format!("worker_{}", db.name);
     let create = format!("create role {role} login {attributes} in role gov_handoff_worker");
     db.client.batch_execute(&create).await.expect("a worker's role");
@@ -62,12 +62,12 @@ async fn refused(client: &tokio_postgres::Client, statement: &str) {
     assert_eq!(code, Some("42501"), "{statement}: {error}");
 }
 
-async fn everything_is_handed_off(db: &TestDb) {
+async fn everything_is_handed_off(db: &Database) {
     let all = format!(
         "select (select count(*) from event_outbox where event_domain = 'governance' and event_stream <> 'health') = {SIGNALS} \
          and (select count(*) from event_pending where event_type_hint <> 'governance.handoff.certified') = {UNMAPPED}"
     );
-    until(&db.client, &all).await;
+    db.until(&all).await;
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn the_sources_catalogue_is_the_same_before_and_after_migrate_and_run() {
     let mut daemon = Daemon::running(&db, "auto", &[]).await;
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     everything_is_handed_off(&db).await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     for (table, catalogue_before, privileges_before) in before {
         assert_eq!(catalogue(&db, table).await, catalogue_before, "{table}");
         let mut added = privileges(&db, table).await;
@@ -98,7 +98,7 @@ async fn the_sources_catalogue_is_the_same_before_and_after_migrate_and_run() {
         assert_eq!(added.iter().find(beyond), None, "{table}");
     }
     let members = "select count(*) from pg_auth_members where roleid = 'gov_handoff_owner'::regrole";
-    assert_eq!(number(&db.client, members).await, 0, "nobody can become the owner of the gates");
+    assert_eq!(db.number(members).await, 0, "nobody can become the owner of the gates");
 }
 
 #[tokio::test]
@@ -118,14 +118,13 @@ async fn the_workers_role_can_write_and_lock_nothing_and_yet_hands_everything_of
     // Proof is its work too, and the second pass, which has a frontier, asks for more than the first.
     let certified_by_frontier = "select count(*) = (select count(*) from gov_worker_cursor where worker_name = 'gov_handoff_intake') \
          from gov_worker_cursor where last_run_summary #>> '{certificate,full}' = 'false'";
-    until(&db.client, certified_by_frontier).await;
+    db.until(certified_by_frontier).await;
     // The chores are its work too: an audit row of each source that saw rows.
-    until(
-        &db.client,
+    db.until(
         "select count(distinct entity_code) >= 4 from registry_changelog where source_system = 'gov-handoff'",
     )
     .await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     assert!(!daemon.log().contains("permission denied"), "{}", daemon.log());
     done(&db.url_as(&role), &["audit", "--full"]).await;
 
@@ -133,7 +132,7 @@ async fn the_workers_role_can_write_and_lock_nothing_and_yet_hands_everything_of
     let columns = "select c.relname::text || ' ' || min(quote_ident(a.attname)) from pg_class c join pg_attribute a on a.attrelid = c.oid
                     and a.attnum > 0 and a.attgenerated = '' and a.attidentity = ''
                     where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') group by c.relname order by 1";
-    let tables = texts(&db.client, columns).await;
+    let tables = db.texts(columns).await;
     assert!(tables.len() > 25, "{tables:?}");
     for line in &tables {
         let (table, column) = line.split_once(' ').expect("two words");
@@ -198,8 +197,8 @@ async fn a_role_that_may_only_replicate_streams_what_an_owner_set_up() {
     db.client.batch_execute(ALL_KINDS).await.expect("the fixture");
     everything_is_handed_off(&db).await;
     let who = "select distinct safe_payload ->> 'captured_by' from event_outbox where event_domain = 'governance' and event_stream <> 'health'";
-    assert_eq!(texts(&db.client, who).await, ["stream"]);
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(db.texts(who).await, ["stream"]);
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     assert!(!daemon.log().contains("permission denied"), "{}", daemon.log());
 }
 
@@ -226,11 +225,11 @@ async fn the_sql_for_a_dba_is_what_the_program_does_itself() {
     assert!(setup.contains("is there"), "{setup}");
     let mut daemon = Daemon::start(&db.url, &["--mode", "stream"], &[("GOV_HANDOFF_CREATE", "false")]);
     daemon.captures(&db.url, "stream").await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     db.client.batch_execute(TEARDOWN).await.expect("replication/teardown.sql");
     let left = format!("select count(*) from pg_replication_slots where slot_name = '{}'", db.slot());
-    assert_eq!(number(&db.client, &left).await, 0);
-    assert_eq!(number(&db.client, "select count(*) from pg_publication").await, 0);
+    assert_eq!(db.number(&left).await, 0);
+    assert_eq!(db.number("select count(*) from pg_publication").await, 0);
 }
 
 /// A source beside the default ones.
@@ -250,7 +249,7 @@ async fn the_sql_for_a_dba_follows_what_is_there() {
     let streams = async || {
         let mut daemon = Daemon::start(&db.url, &["--mode", "stream"], &[("GOV_HANDOFF_CREATE", "false")]);
         daemon.captures(&db.url, "stream").await;
-        assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+        assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     };
     let first = printed().await;
     assert!(first.starts_with("begin;\ncreate publication"), "{first}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Daemon, TestDb, cli, done, migrated, number, text, texts, until};
+use crate::support::{Daemon, Database, cli, done, migrated, within};
 
 /// A lease of a second, so a cadence of a third of one: silent after one second, critical after three and a half.
 const QUICK: [(&str, &str); 3] = [
@@ -14,35 +14,27 @@ const QUICK: [(&str, &str); 3] = [
 ];
 const WORKER: &str = "gov_handoff_intake";
 
-async fn sql(db: &TestDb, statement: &str) {
-    db.client.batch_execute(statement).await.unwrap_or_else(|e| panic!("{statement}: {e:?}"));
-}
-
 /// The severity of a finding, `resolved` or `none`; looked at through a call that anybody's scheduler could make.
-async fn state(db: &TestDb, key: &str) -> String {
+async fn state(db: &Database, key: &str) -> String {
     let query = format!(
         "select coalesce((select case when resolved_at is null then severity else 'resolved' end from system_issues \
          where coalesce_key = '{key}'), 'none')"
     );
-    text(&db.client, &query).await
+    db.text(&query).await
 }
 
-async fn watched_until(db: &TestDb, key: &str, wanted: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        sql(db, "select fn_governance_watch()").await;
+async fn watched_until(db: &Database, key: &str, wanted: &str) {
+    within(Duration::from_secs(30), &format!("{key} is {wanted}"), async || {
+        db.sql("select fn_governance_watch()").await;
         let now = state(db, key).await;
-        if now == wanted {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{key} is {now}, not {wanted}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if now == wanted { Ok(()) } else { Err(now) }
+    })
+    .await;
 }
 
-async fn verdict(db: &TestDb, worker: &str, at: &str) -> String {
+async fn verdict(db: &Database, worker: &str, at: &str) -> String {
     let query = format!("select verdict from fn_governance_watch({at}) where worker_name = '{worker}'");
-    text(&db.client, &query).await
+    db.text(&query).await
 }
 
 /// 001 §39.10, number 5.
@@ -52,14 +44,14 @@ async fn heartbeat() {
     let mut daemon = Daemon::running(&db, "poll", &QUICK).await;
     // Quiet is not silence: nothing to do for longer than it takes to be called silent.
     let ticks = "select ticks_total from queue_heartbeat where executor_name = 'gov_handoff_intake'";
-    let before = number(&db.client, ticks).await;
-    until(&db.client, &format!("select ({ticks}) > {before} + 5")).await;
+    let before = db.number(ticks).await;
+    db.until(&format!("select ({ticks}) > {before} + 5")).await;
     assert_eq!(verdict(&db, WORKER, "null").await, "ok");
     let quiet = done(&db.url, &["watch", "--once"]).await;
     assert!(quiet.contains("ok") && quiet.contains(WORKER), "{quiet}");
     assert_eq!(state(&db, "cursor_silent_gap:gov_handoff_intake").await, "none");
 
-    daemon.kill9();
+    daemon.kill();
     let died = Instant::now();
     watched_until(&db, "cursor_silent_gap:gov_handoff_intake", "high").await;
     assert!(died.elapsed() > Duration::from_millis(600), "called silent after {:?}", died.elapsed());
@@ -87,7 +79,7 @@ async fn heartbeat() {
         let resolved = format!(
             "select resolved_at is not null from system_issues where coalesce_key = '{kind}:gov_handoff_intake'"
         );
-        until(&db.client, &resolved).await;
+        db.until(&resolved).await;
     }
     assert_eq!(done(&db.url, &["findings"]).await.trim(), "nothing is open");
     done(&db.url, &["watch", "--once"]).await;
@@ -99,17 +91,16 @@ async fn heartbeat() {
 async fn a_planned_stop_is_a_warning_until_it_looks_forgotten() {
     let db = migrated().await;
     let mut daemon = Daemon::running(&db, "poll", &QUICK).await;
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     assert_eq!(verdict(&db, WORKER, "clock_timestamp() + interval '10 seconds'").await, "warning");
     assert_eq!(state(&db, "cursor_silent_gap:gov_handoff_intake").await, "warning");
     let ended = "select detail ->> 'ended' from system_issues where issue_kind = 'queue_worker_silent'";
-    assert_eq!(text(&db.client, ended).await, "resigned");
+    assert_eq!(db.text(ended).await, "resigned");
     assert_eq!(verdict(&db, WORKER, "clock_timestamp() + interval '6 minutes'").await, "critical");
-    sql(&db, "update dot_config set value = '1 hour' where key = 'governance.watch.planned_stop'").await;
+    db.sql("update dot_config set value = '1 hour' where key = 'governance.watch.planned_stop'").await;
     assert_eq!(verdict(&db, WORKER, "clock_timestamp() + interval '6 minutes'").await, "warning");
     // And whoever is not to be watched is not.
-    sql(
-        &db,
+    db.sql(
         "insert into dot_config (key, value) values ('governance.watch.cadence.gov_handoff_intake', 'off')",
     )
     .await;
@@ -121,15 +112,13 @@ async fn a_run_that_ends_by_itself_is_not_silent_afterwards() {
     let db = migrated().await;
     done(&db.url, &["run", "--mode", "poll", "--once"]).await;
     let later = "select count(*) from fn_governance_watch(clock_timestamp() + interval '1 day')";
-    assert_eq!(number(&db.client, later).await, 0);
+    assert_eq!(db.number(later).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_watches_and_a_lease_that_is_wanted_by_two_is_said() {
     let db = migrated().await;
-    sql(
-        &db,
-        // The rival is alive: the session that claimed for it is connected.
+    db.sql(// The rival is alive: the session that claimed for it is connected.
         "insert into queue_heartbeat (executor_name, executor_kind, lease_owner, metadata) \
              select 'gov_handoff_intake', 'external_worker', 'rival', jsonb_build_object('term', 7, 'ttl_ms', 3600000, \
                  'session_pid', pid, 'session_role', usesysid::bigint) from pg_stat_get_activity(pg_backend_pid()); \
@@ -140,17 +129,17 @@ async fn a_standby_watches_and_a_lease_that_is_wanted_by_two_is_said() {
     .await;
     let begun = Instant::now();
     let mut standby = Daemon::start(&db.url, &["--mode", "poll"], &QUICK);
-    until(&db.client, "select exists (select from system_issues where coalesce_key = 'queue_worker_silent:iu_outbound_default')").await;
+    db.until("select exists (select from system_issues where coalesce_key = 'queue_worker_silent:iu_outbound_default')").await;
     assert_eq!(state(&db, "queue_worker_silent:iu_outbound_default").await, "critical");
     assert_eq!(state(&db, "cursor_silent_gap:iu_outbound_default").await, "none", "it has no cursor of ours");
-    sql(&db, "update queue_heartbeat set last_tick_at = clock_timestamp() where executor_name = 'iu_outbound_default'").await;
-    until(&db.client, "select resolved_at is not null from system_issues where coalesce_key = 'queue_worker_silent:iu_outbound_default'").await;
+    db.sql("update queue_heartbeat set last_tick_at = clock_timestamp() where executor_name = 'iu_outbound_default'").await;
+    db.until("select resolved_at is not null from system_issues where coalesce_key = 'queue_worker_silent:iu_outbound_default'").await;
 
     // Waiting is what standbys do; after five times the lease it is said, at the lowest severity.
-    until(&db.client, "select exists (select from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake')").await;
+    db.until("select exists (select from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake')").await;
     assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
     assert_eq!(state(&db, "cursor_lease_conflict:gov_handoff_intake").await, "info");
-    assert_eq!(standby.sigterm(), 0, "{}", standby.log());
+    assert_eq!(standby.sigterm().await, 0, "{}", standby.log());
     assert_eq!(state(&db, "cursor_lease_conflict:gov_handoff_intake").await, "resolved");
 }
 
@@ -158,24 +147,19 @@ async fn a_standby_watches_and_a_lease_that_is_wanted_by_two_is_said() {
 async fn an_instance_that_loses_its_lease_while_alive_says_so() {
     let db = migrated().await;
     let _daemon = Daemon::running(&db, "poll", &QUICK).await;
-    sql(
-        &db,
-        "update queue_heartbeat set lease_owner = 'thief', last_tick_at = clock_timestamp(), \
+    db.sql("update queue_heartbeat set lease_owner = 'thief', last_tick_at = clock_timestamp(), \
          metadata = metadata || '{\"term\": 99, \"ttl_ms\": 1000}' where executor_name = 'gov_handoff_intake'",
     )
     .await;
-    until(&db.client, "select severity = 'warning' from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost' \
+    db.until("select severity = 'warning' from system_issues where coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost' \
                        union all select false limit 1").await;
     // The thief does not tick, so the daemon has it back; after a while it is over, though a standby waits all the time.
     let waits = "select gov_handoff.gov_finding_sustain('cursor_lease_conflict', 'cursor_lease_conflict:gov_handoff_intake', 'info', \
                  '{\"worker\": \"gov_handoff_intake\"}', '500 milliseconds')";
-    until(
-        &db.client,
-        &format!(
-            "select exists (select from system_issues where resolved_at is not null \
+    db.until(&format!(
+        "select exists (select from system_issues where resolved_at is not null \
         and coalesce_key = 'cursor_lease_conflict:gov_handoff_intake:lost') from ({waits}) w"
-        ),
-    )
+    ))
     .await;
     assert_eq!(state(&db, "cursor_lease_conflict:gov_handoff_intake").await, "info");
 }
@@ -184,7 +168,7 @@ async fn an_instance_that_loses_its_lease_while_alive_says_so() {
 async fn the_healthcheck_has_the_agreed_shape() {
     let db = migrated().await;
     let health = "select fn_governance_route_worker_health()::text";
-    let never: Value = serde_json::from_str(&text(&db.client, health).await).expect("json");
+    let never: Value = serde_json::from_str(&db.text(health).await).expect("json");
     assert_eq!(
         (&never["lease_active"], &never["last_run_at"]),
         (&Value::Bool(false), &Value::Null),
@@ -192,9 +176,9 @@ async fn the_healthcheck_has_the_agreed_shape() {
     );
     // A lease of the usual length, so that it is fresh when it is given back.
     let mut daemon = Daemon::running(&db, "poll", &[]).await;
-    sql(&db, "insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
-    until(&db.client, "select (fn_governance_route_worker_health() ->> 'backlog_count')::int >= 1").await;
-    let alive: Value = serde_json::from_str(&text(&db.client, health).await).expect("json");
+    db.sql("insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
+    db.until("select (fn_governance_route_worker_health() ->> 'backlog_count')::int >= 1").await;
+    let alive: Value = serde_json::from_str(&db.text(health).await).expect("json");
     let mut keys: Vec<_> = alive.as_object().expect("an object").keys().map(String::as_str).collect();
     keys.sort_unstable();
     let agreed = [
@@ -212,9 +196,9 @@ async fn the_healthcheck_has_the_agreed_shape() {
     assert_eq!(alive["dead_letter_open"], 0);
     assert!(alive["ageSeconds"].as_i64().is_some_and(|s| s < 5), "{alive}");
     // Given back, and not only when it has expired.
-    assert_eq!(daemon.sigterm(), 0, "{}", daemon.log());
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
     let active = "select (fn_governance_route_worker_health() ->> 'lease_active')";
-    assert_eq!(text(&db.client, active).await, "false");
+    assert_eq!(db.text(active).await, "false");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,34 +209,25 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
             "select gov_handoff.gov_finding_raise('handoff_lag', 'handoff_lag:x', '{severity}', '{{\"a\": 1}}')"
         )
     };
-    sql(&db, &raise("warning")).await;
+    db.sql(&raise("warning")).await;
     let events = "select count(*) from event_outbox where event_domain in ('governance', 'system')";
-    assert_eq!(number(&db.client, events).await, 0);
+    assert_eq!(db.number(events).await, 0);
     let pending = "select count(*) from event_pending";
-    assert_eq!(number(&db.client, pending).await, 0, "not captured either");
-    sql(&db, "select gov_handoff.gov_finding_resolve('handoff_lag:x', 'over')").await;
+    assert_eq!(db.number(pending).await, 0, "not captured either");
+    db.sql("select gov_handoff.gov_finding_resolve('handoff_lag:x', 'over')").await;
 
     done(&db.url, &["types", "activate", "--findings"]).await;
     let types = "select kind from (select replace(event_type, 'governance.finding.', '') as kind from event_type_registry \
                  where active and (event_type like 'governance.finding.%' or event_domain = 'system')) t order by kind collate \"C\"";
-    assert_eq!(
-        texts(&db.client, types).await,
-        gov_handoff::core::finding::KINDS,
-        "every kind can be announced"
-    );
+    assert_eq!(db.texts(types).await, gov_handoff::core::finding::KINDS, "every kind can be announced");
     let mut daemon = Daemon::running(&db, "poll", &QUICK).await;
     for severity in ["warning", "warning", "high", "warning", "high"] {
-        sql(&db, &raise(severity)).await;
+        db.sql(&raise(severity)).await;
     }
     // A rehearsal alarms nobody.
-    sql(
-        &db,
-        "select gov_handoff.gov_finding_raise('handoff_lag', 'handoff_lag:gov_handoff_selftest', 'high')",
-    )
-    .await;
-    sql(
-        &db,
-        "select gov_handoff.gov_finding_resolve('handoff_lag:x', 'over'), gov_handoff.gov_finding_resolve('handoff_lag:x', 'over')",
+    db.sql("select gov_handoff.gov_finding_raise('handoff_lag', 'handoff_lag:gov_handoff_selftest', 'high')")
+        .await;
+    db.sql("select gov_handoff.gov_finding_resolve('handoff_lag:x', 'over'), gov_handoff.gov_finding_resolve('handoff_lag:x', 'over')",
     )
     .await;
     let told = "select concat_ws(' ', event_type, event_stream, event_severity, safe_payload ->> 'state', \
@@ -260,7 +235,7 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
                 where event_type = 'governance.finding.handoff_lag' order by created_at, safe_payload ->> 'occurrences'";
     let name = "governance.finding.handoff_lag alert warning";
     assert_eq!(
-        texts(&db.client, told).await,
+        db.texts(told).await,
         [
             format!("{name} raised warning 2"),
             format!("{name} risen high 4"),
@@ -269,24 +244,24 @@ async fn a_finding_is_announced_when_it_begins_gets_worse_and_ends_and_only_if_i
     );
     let keys = "select distinct k from event_outbox, jsonb_object_keys(safe_payload) k where event_type like 'governance.finding.%' order by 1";
     assert_eq!(
-        texts(&db.client, keys).await,
+        db.texts(keys).await,
         ["coalesce_key", "finding", "occurrences", "severity", "state"],
         "an address, no detail"
     );
 
-    daemon.kill9();
+    daemon.kill();
     watched_until(&db, "queue_worker_silent:gov_handoff_intake", "critical").await;
     let daemon = Daemon::running(&db, "poll", &QUICK).await;
-    until(&db.client, "select resolved_at is not null from system_issues where coalesce_key = 'queue_worker_silent:gov_handoff_intake'").await;
+    db.until("select resolved_at is not null from system_issues where coalesce_key = 'queue_worker_silent:gov_handoff_intake'").await;
     let silent = "select concat_ws(' ', event_severity, safe_payload ->> 'state') from event_outbox \
                   where event_domain = 'system' and event_type = 'queue_worker_silent' order by created_at";
-    assert_eq!(texts(&db.client, silent).await, ["warning raised", "critical risen", "critical resolved"]);
+    assert_eq!(db.texts(silent).await, ["warning raised", "critical risen", "critical resolved"]);
 
     // The outbox is a source, and what we say there of ourselves is never handed off.
-    sql(&db, "insert into event_outbox (event_domain, event_type, event_stream, canonical_address, actor_ref, source_system) \
+    db.sql("insert into event_outbox (event_domain, event_type, event_stream, canonical_address, actor_ref, source_system) \
               values ('iu', 'draft_created', 'birth', 'iu:1', 'x', 'x')").await;
-    until(&db.client, "select exists (select from event_pending where entity_table = 'event_outbox' and entity_ref is not null)").await;
-    assert_eq!(number(&db.client, "select count(*) from event_pending where entity_table = 'event_outbox' and entity_ref is not null").await, 1);
+    db.until("select exists (select from event_pending where entity_table = 'event_outbox' and entity_ref is not null)").await;
+    assert_eq!(db.number("select count(*) from event_pending where entity_table = 'event_outbox' and entity_ref is not null").await, 1);
     drop(daemon);
 }
 
@@ -295,37 +270,37 @@ async fn the_heartbeat_event_sums_up_and_never_comes_back() {
     for mode in ["poll", "stream"] {
         let db = migrated().await;
         let daemon = Daemon::running(&db, mode, &QUICK).await;
-        sql(&db, "insert into birth_registry (entity_code, collection_name) select 'c' || n, 'laws' from generate_series(1, 40) n").await;
-        until(&db.client, "select count(*) = 40 from event_pending where entity_table = 'birth_registry' and entity_ref is not null").await;
+        db.sql("insert into birth_registry (entity_code, collection_name) select 'c' || n, 'laws' from generate_series(1, 40) n").await;
+        db.until("select count(*) = 40 from event_pending where entity_table = 'birth_registry' and entity_ref is not null").await;
         // Inactive: the row has it, the queue does not.
-        until(&db.client, "select (metadata #>> '{beat,total,seen}')::int = 40 from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
+        db.until("select (metadata #>> '{beat,total,seen}')::int = 40 from queue_heartbeat where executor_name = 'gov_handoff_intake'").await;
         let beats = "event_type = 'governance.handoff.heartbeat'";
         let captured =
             "select count(*) from event_pending where event_type_hint = 'governance.handoff.heartbeat'";
-        assert_eq!(number(&db.client, captured).await, 0);
-        assert_eq!(number(&db.client, &format!("select count(*) from event_outbox where {beats}")).await, 0);
+        assert_eq!(db.number(captured).await, 0);
+        assert_eq!(db.number(&format!("select count(*) from event_outbox where {beats}")).await, 0);
 
         done(&db.url, &["types", "activate", "--all"]).await;
-        sql(&db, "insert into birth_registry (entity_code, collection_name) select 'd' || n, 'laws' from generate_series(1, 10) n").await;
+        db.sql("insert into birth_registry (entity_code, collection_name) select 'd' || n, 'laws' from generate_series(1, 10) n").await;
         let sum = |key: &str| {
             format!(
                 "(select coalesce(sum((safe_payload ->> '{key}')::int), 0) from event_outbox where {beats})"
             )
         };
-        until(&db.client, &format!("select {} = 10 and {} = 10", sum("seen"), sum("enqueued"))).await;
+        db.until(&format!("select {} = 10 and {} = 10", sum("seen"), sum("enqueued"))).await;
         // Ten births of one collection in one commit are one mark: nine coalesced. A stream or a poll may split them.
-        let coalesced = number(&db.client, &format!("select {}::bigint", sum("coalesced"))).await;
+        let coalesced = db.number(&format!("select {}::bigint", sum("coalesced"))).await;
         assert!((1..=9).contains(&coalesced), "{coalesced}");
-        until(&db.client, &format!("select count(*) > 3 from event_outbox where {beats}")).await;
+        db.until(&format!("select count(*) > 3 from event_outbox where {beats}")).await;
         let shape = format!(
             "select distinct event_stream || ' ' || (event_subject_ref is null) || ' ' || \
                              (select string_agg(k, ',' order by k) from jsonb_object_keys(safe_payload) k) from event_outbox where {beats}"
         );
-        assert_eq!(texts(&db.client, &shape).await, ["health true coalesced,dlq,enqueued,seen"]);
+        assert_eq!(db.texts(&shape).await, ["health true coalesced,dlq,enqueued,seen"]);
         // It is no handoff: nothing of it is in the cursor of the outbox, no audit misses or doubles anything for it.
         drop(daemon);
         let seen = "select events_seen from gov_worker_cursor where source_name = 'event_outbox'";
-        assert_eq!(number(&db.client, seen).await, 0, "{mode}");
+        assert_eq!(db.number(seen).await, 0, "{mode}");
         done(&db.url, &["audit", "--full", "--check"]).await;
     }
 }
@@ -334,14 +309,13 @@ async fn the_heartbeat_event_sums_up_and_never_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_value_leaves_a_finding_and_the_others_are_watched() {
     let db = migrated().await;
-    sql(&db, "insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, metadata) values \
+    db.sql("insert into queue_heartbeat (executor_name, executor_kind, last_tick_at, ticks_total, metadata) values \
               ('sound', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1000}'), \
               ('half', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1500.5}'), \
               ('foreign', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": \"often\"}'), \
               ('misset', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1000}'), \
               ('never', 'external_worker', now() - interval '1 hour', 1, '{\"cadence_ms\": 1000}')").await;
-    sql(
-        &db,
+    db.sql(
         "insert into dot_config (key, value) values ('governance.watch.cadence.misset', 'now and then'), \
               ('governance.watch.cadence.never', '-5 minutes'); \
               update dot_config set value = 'a while' where key = 'governance.watch.planned_stop'",
@@ -349,10 +323,10 @@ async fn a_bad_value_leaves_a_finding_and_the_others_are_watched() {
     .await;
     let watched = "select worker_name || ' ' || verdict from fn_governance_watch() order by 1";
     let all = ["half critical", "misset critical", "never critical", "sound critical"];
-    assert_eq!(texts(&db.client, watched).await, all);
+    assert_eq!(db.texts(watched).await, all);
     let findings = "select coalesce_key from system_issues where issue_kind = 'config_invalid' and resolved_at is null order by 1";
     assert_eq!(
-        texts(&db.client, findings).await,
+        db.texts(findings).await,
         [
             "config_invalid:governance.watch.cadence.misset",
             "config_invalid:governance.watch.cadence.never",
@@ -360,12 +334,11 @@ async fn a_bad_value_leaves_a_finding_and_the_others_are_watched() {
             "config_invalid:queue_heartbeat:foreign",
         ]
     );
-    sql(
-        &db,
+    db.sql(
         "update dot_config set value = '1 second' where key like 'governance.watch.%'; \
               update queue_heartbeat set metadata = '{\"cadence_ms\": 1000}' where executor_name = 'foreign'",
     )
     .await;
-    assert_eq!(texts(&db.client, watched).await.len(), 5);
-    assert_eq!(texts(&db.client, findings).await, Vec::<String>::new());
+    assert_eq!(db.texts(watched).await.len(), 5);
+    assert_eq!(db.texts(findings).await, Vec::<String>::new());
 }

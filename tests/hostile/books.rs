@@ -18,6 +18,8 @@
 
 use tokio_postgres::{Client, Error};
 
+use crate::support::{connect, done, options, private_cluster};
+
 /// Tables of the suite's own, each with another type of key.
 pub const TABLES: [(&str, &str); 3] =
     [("hostile_notes", "int8"), ("hostile_uuids", "uuid"), ("hostile_texts", "text")];
@@ -194,11 +196,11 @@ pub async fn unrelated(client: &Client) -> Result<Vec<(String, f64, f64)>, Error
 #[tokio::test]
 async fn the_books_see_what_is_missing_twice_made_up_and_recorded_under_another_definition() {
     let settings = vec![("track_commit_timestamp".to_owned(), "on".to_owned())];
-    let options = gov_handoff::embedded::ClusterOptions { settings, ..crate::support::options() };
-    let cluster = crate::support::private_cluster(options).await;
+    let options = gov_handoff::embedded::ClusterOptions { settings, ..options() };
+    let cluster = private_cluster(options).await;
     let url = cluster.url("postgres");
-    super::program(&url, &["migrate"]).await;
-    let client = crate::support::connect(&url).await;
+    done(&url, &["migrate"]).await;
+    let client = connect(&url).await;
     open(&client).await.expect("books");
     let define = |n: i32, born: bool, excluded: &str| {
         format!(

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 use gov_handoff::embedded::{Cluster, StopMode};
 use tokio_postgres::{Client, NoTls};
 
-use super::daemon::Daemon;
 use super::proxy::Proxy;
-use super::random::Random;
-use crate::support::blocking;
+use super::supervisor::Supervisor;
+use crate::support::{Random, blocking};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -67,7 +66,7 @@ impl Fault {
 pub struct World {
     pub cluster: Arc<Cluster>,
     pub proxy: Proxy,
-    pub daemon: Arc<Daemon>,
+    pub daemon: Arc<Supervisor>,
     /// Not through the proxy.
     pub url: String,
     pub slot: String,
@@ -121,7 +120,7 @@ impl World {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn with_daemon(&self, act: impl FnOnce(&Daemon) + Send + 'static) {
+    async fn with_daemon(&self, act: impl FnOnce(&Supervisor) + Send + 'static) {
         let daemon = Arc::clone(&self.daemon);
         blocking(move || act(&daemon)).await;
     }

@@ -14,12 +14,11 @@
 //! `HOSTILE_MODES` and `HOSTILE_PG` choose what. Plain `cargo test` runs a few seconds of each mode. A failure prints its seed.
 
 mod books;
-mod daemon;
 mod faults;
 mod operators;
 mod probe;
 pub mod proxy;
-mod random;
+mod supervisor;
 mod tables;
 mod verdict;
 mod writers;
@@ -31,15 +30,14 @@ use std::time::{Duration, Instant};
 use gov_handoff::embedded::{ClusterOptions, Wanted};
 use tokio_postgres::{Client, NoTls};
 
-use self::daemon::Daemon;
 use self::faults::{Fault, World};
 use self::operators::Operators;
 use self::probe::Probe;
 use self::proxy::Proxy;
-use self::random::Random;
+use self::supervisor::Supervisor;
 use self::verdict::PlainCursor;
 use self::writers::Journal;
-use crate::support::{blocking, connect, options, private_cluster};
+use crate::support::{Random, connect, done, options, private_cluster};
 
 /// Within which every committed row must be handed off in `auto`, counted from the end of the last fault.
 const PROMISE: Duration = Duration::from_secs(2);
@@ -233,7 +231,7 @@ impl Run {
         admin.batch_execute(&create).await.expect("a database");
         let url = cluster.url("hostile");
         for arguments in [&["migrate"][..], &["types", "activate", "--all"]] {
-            program(&url, arguments).await;
+            done(&url, arguments).await;
         }
         let client = connect(&url).await;
         // Sessions that take ids in stocks leave holes that are filled out of order.
@@ -246,7 +244,7 @@ impl Run {
         } else {
             through
         };
-        let daemon = Daemon::start(&through, self.mode);
+        let daemon = Supervisor::start(&through, self.mode);
         let slot = "gov_handoff_hostile".to_owned();
         World { cluster, proxy, daemon, url, slot, windows: std::sync::Mutex::default() }
     }
@@ -516,12 +514,4 @@ impl Baseline {
         let cursor = self.task.await.expect("the baseline does not panic");
         cursor.lost(client).await.expect("what it lost")
     }
-}
-
-/// Runs a command of the program, which must succeed.
-async fn program(url: &str, arguments: &[&str]) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
-    command.args(arguments).env("DATABASE_URL", url);
-    let output = blocking(move || command.output()).await.expect("the program starts");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

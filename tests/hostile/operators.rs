@@ -3,7 +3,6 @@
 //! stands in the journal. `HOSTILE_ACTORS` chooses some by name.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,10 +11,8 @@ use tokio::sync::{RwLock, RwLockWriteGuard};
 use tokio_postgres::{Client, NoTls};
 
 use super::books::{self, TABLES};
-use super::random::Random;
 use super::tables;
-use crate::support::blocking;
-use crate::support::sources::TemporaryFile;
+use crate::support::{Random, TemporaryFile, cli_within, connect};
 
 /// Acts through the program's commands: one after the other, so that it is known which definition follows which.
 const DECISIONS: [&str; 8] =
@@ -135,7 +132,7 @@ pub type Outcome = Result<(), String>;
 impl Operators {
     /// Makes the tables, the books and the first definitions.
     pub async fn enter(url: &str, seed: u64) -> Arc<Self> {
-        let client = crate::support::connect(url).await;
+        let client = connect(url).await;
         books::open(&client).await.expect("the books");
         for (table, _) in TABLES {
             let own = format!("alter table {table} owner to {}", tables::DAEMON);
@@ -426,33 +423,16 @@ impl Operators {
 
     /// Runs a command of the program, and kills it when its time is up. Exit code 1 is an answer too.
     async fn command(&self, arguments: &[&str], limit: Duration) -> Outcome {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
-        for (name, _) in
-            std::env::vars().filter(|(n, _)| n.starts_with("PG") || n.starts_with("GOV_HANDOFF_"))
-        {
-            command.env_remove(name);
-        }
-        command.args(arguments).env("DATABASE_URL", &self.url).env("NO_COLOR", "1");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let what = arguments.join(" ");
-        blocking(move || {
-            let (mut child, began) = (command.spawn().map_err(told)?, Instant::now());
-            while child.try_wait().map_err(told)?.is_none() {
-                if began.elapsed() > limit {
-                    let _ = (child.kill(), child.wait());
-                    return Err(format!("{what}: killed after {limit:?}"));
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            let output = child.wait_with_output().map_err(told)?;
-            let asked = what.starts_with("audit") || what.starts_with("replay");
-            match output.status.code() {
-                Some(0) => Ok(()),
-                Some(1) if asked => Ok(()),
-                code => Err(format!("{what}: {code:?} {}", String::from_utf8_lossy(&output.stderr).trim())),
-            }
-        })
-        .await
+        let Some(ran) = cli_within(limit, &self.url, arguments, &[]).await else {
+            return Err(format!("{what}: killed after {limit:?}"));
+        };
+        let asked = what.starts_with("audit") || what.starts_with("replay");
+        match ran.code {
+            0 => Ok(()),
+            1 if asked => Ok(()),
+            code => Err(format!("{what}: {code} {}", ran.err.trim())),
+        }
     }
 
     pub fn note(&self, text: &str) {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio_postgres::{Client, NoTls};
 
+use crate::support::{done, fresh_database};
+
 const EVERY: Duration = Duration::from_millis(100);
 /// How long all of ours may stand in a birth's way.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -170,8 +172,8 @@ async fn sample(url: String, stop: Arc<AtomicBool>, measured: Arc<Mutex<Measured
 
 #[tokio::test]
 async fn the_probe_tells_ours_from_others_and_adds_up_what_ours_block() {
-    let database = crate::support::fresh_database(None).await;
-    super::program(&database.url, &["migrate"]).await;
+    let database = fresh_database(None).await;
+    done(&database.url, &["migrate"]).await;
     for (name, blamed) in [("gov-handoff reader", true), ("somebody else", false)] {
         // A migration waits for the reader, and every birth for the migration.
         let reader = open(&database.url, name).await.expect("a session");
@@ -184,12 +186,16 @@ async fn the_probe_tells_ours_from_others_and_adds_up_what_ours_block() {
         });
         let waits = "select exists (select from pg_stat_activity where application_name = 'a migration' and wait_event_type = 'Lock' \
                      and datname = current_database())";
-        crate::support::until(&database.client, waits).await;
+        database.until(waits).await;
         let probe = Probe::start(&database.url);
+        // The fault itself: the reader blocks for longer than it may.
         tokio::time::sleep(LONGEST + EVERY * 6).await;
         reader.batch_execute("rollback").await.expect("released");
         migrating.await.expect("no panic").expect("migrated");
-        tokio::time::sleep(EVERY * 3).await;
+        // The birth that waited is over, and some more are measured.
+        let births = "select count(*) from birth_registry";
+        let before = database.number(births).await;
+        database.until(&format!("select ({births}) > {before} + 2")).await;
         let measured = probe.end().await;
         assert!(measured.births > 0, "{name}");
         assert_eq!(measured.blame(&[]).len(), usize::from(blamed), "{name}");

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,6 +37,7 @@ const KEEPALIVE: [u8; 23] = [b'd', 0, 0, 0, 22, b'k', 0, 0, 0, 0, 0, 0, 0, 0, 0,
 pub struct Proxy {
     pub port: u16,
     orders: Arc<watch::Sender<Orders>>,
+    accepted: Arc<AtomicU64>,
 }
 
 impl Proxy {
@@ -44,14 +46,21 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("the proxy listens");
         let port = listener.local_addr().expect("an address").port();
         let orders = Arc::new(watch::Sender::new(Orders::default()));
-        let given = Arc::clone(&orders);
+        let accepted = Arc::new(AtomicU64::new(0));
+        let (given, count) = (Arc::clone(&orders), Arc::clone(&accepted));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
                 let (orders, born) = (given.subscribe(), given.borrow().generation);
                 tokio::spawn(relay(client, SocketAddr::from(([127, 0, 0, 1], server)), orders, born));
             }
         });
-        Self { port, orders }
+        Self { port, orders, accepted }
+    }
+
+    /// How many connections clients have made, stalled ones included.
+    pub fn connections(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Stops forwarding, for old and new connections alike.

@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 
 use super::books::{TABLES, note};
 use super::operators::{Operators, Outcome, told};
-use super::random::Random;
+use crate::support::Random;
 
 pub const ACTS: [&str; 12] = [
     "rename",

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 
 use tokio_postgres::{Client, Error};
 
+use crate::support::{done, fresh_database};
+
 /// (source, key, kind, code): one line per signal that a committed row must have.
 const EXPECTED: &str = "
     select 'birth_registry' as source, id::text as key, k.kind, entity_code as code
@@ -148,8 +150,8 @@ impl PlainCursor {
 
 #[tokio::test]
 async fn the_verdict_sees_what_is_missing_doubled_and_made_up() {
-    let database = crate::support::fresh_database(None).await;
-    super::program(&database.url, &["migrate"]).await;
+    let database = fresh_database(None).await;
+    done(&database.url, &["migrate"]).await;
     let client = &database.client;
     let rows = "
         insert into birth_registry (id, entity_code, collection_name, status) values (1, 'a', 'c', 'registered');

@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::support::Random;
 use futures_util::SinkExt;
 use tokio_postgres::{Client, Error, NoTls};
-
-use super::random::Random;
 
 /// Enough to be concurrent, few enough for two cores.
 pub const WRITERS: u64 = 7;

@@ -2,7 +2,7 @@
 //! leave out is left out, what they call for is there, and there is more in places than we need.
 
 use super::fixture::LEAVE_ROOM;
-use super::{TestDb, fresh_database};
+use super::{Database, fresh_database};
 
 /// Sources with the columns that are certain; ids from sequences of their own; nothing that only our shape has.
 const SUBSTRATE: &str = "
@@ -102,7 +102,7 @@ pub const TABLES: [&str; 10] = [
 ];
 
 /// A database that has the live substrate and nothing of ours.
-pub async fn adopted() -> TestDb {
+pub async fn adopted() -> Database {
     let db = fresh_database(None).await;
     db.client.batch_execute(SUBSTRATE).await.expect("the live substrate");
     db.client.batch_execute(LEAVE_ROOM).await.expect("leave room for given ids");

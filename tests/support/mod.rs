@@ -1,56 +1,46 @@
-//! One PostgreSQL for the whole test process, and a fresh database for each test that asks.
+//! The one harness of the tests: servers, databases, the daemon, the command line, and waits.
 //!
-//! The cluster is a static and so never dropped; its guard process clears up when this process ends. Tests
-//! that stop or reconfigure a server start a [`Cluster`] of their own instead ([`private_cluster`]).
+//! | module | subject |
+//! |---|---|
+//! | [`cluster`] | the shared PostgreSQL of the test process, and private ones |
+//! | [`database`] | a fresh database for each test, and small questions to it |
+//! | [`adopted`] | a database that has the live system's tables and nothing of ours |
+//! | [`fixture`] | source rows that come to every kind of handoff |
+//! | [`sources`] | sources in TOML, written by a test |
+//! | [`file`] | temporary files |
+//! | [`command`] | the program as a person runs it |
+//! | [`daemon`] | `gov-handoff run` as a child process |
+//! | [`log`] | the lines that a child process has logged |
+//! | [`wait`] | waits for a condition |
+//! | [`stream`] | waits for the mode and the replication slot |
+//! | [`verdict`] | which committed rows are handed off, in SQL that shares nothing with the product |
+//! | [`writers`] | random transactions from several connections |
+//! | [`random`] | the seeded generator |
 
 pub mod adopted;
+mod cluster;
+mod command;
 mod daemon;
 mod database;
+mod file;
 pub mod fixture;
-pub mod process;
-mod program;
+mod log;
+mod random;
 pub mod sources;
+mod stream;
+mod verdict;
+mod wait;
+mod writers;
 
-use std::sync::OnceLock;
-
-use gov_handoff::embedded::{Cluster, ClusterOptions};
-use tokio_postgres::{Client, NoTls};
-
+pub use cluster::{blocking, cluster, connect, options, private_cluster};
+pub use command::{Ran, cli, cli_with, cli_within, done, program, signal};
 pub use daemon::Daemon;
-pub use database::{TestDb, fresh_database, migrated, number, text, texts, until};
-pub use program::{cli, cli_with, done};
-
-/// What tests start clusters with: no fsync, because no test cuts the power of the machine. Slots and senders
-/// for every test that streams at the same time.
-pub fn options() -> ClusterOptions {
-    ClusterOptions {
-        fsync: false,
-        max_connections: 300,
-        max_wal_senders: 60,
-        max_replication_slots: 60,
-        ..ClusterOptions::default()
-    }
-}
-
-/// The shared cluster. Blocks while the first caller starts it; without a PostgreSQL the test fails.
-pub fn cluster() -> &'static Cluster {
-    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
-    CLUSTER.get_or_init(|| Cluster::start(options()).expect("the shared cluster starts"))
-}
-
-/// A cluster that this test may stop, kill and restart.
-pub async fn private_cluster(options: ClusterOptions) -> Cluster {
-    blocking(move || Cluster::start(options)).await.expect("a private cluster starts")
-}
-
-/// Runs blocking work, such as starting and stopping servers, beside the async ones.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("blocking work does not panic")
-}
-
-/// Connects by any URL; the connection's task ends with the client.
-pub async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connect");
-    tokio::spawn(connection);
-    client
-}
+pub use database::{
+    Database, active, active_as, active_of, active_on, fresh_database, migrated, number, text, texts,
+};
+pub use file::TemporaryFile;
+pub use log::Log;
+pub use random::{Random, seed};
+pub use verdict::until_all_handed_off;
+pub use wait::{PATIENCE, until, until_true, within};
+pub use writers::under_writers;

@@ -1,35 +1,8 @@
-//! Sources of a test's own: written in TOML, put into a file, registered beside those that are there.
+//! Sources of a test's own, written in TOML and registered beside those that are there.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use super::{TemporaryFile, done};
 
-use super::program::done;
-
-/// A file that no other test has; it goes when dropped.
-pub struct TemporaryFile(PathBuf);
-
-impl TemporaryFile {
-    /// The name is in its path, and so in what is said about it.
-    pub fn new(name: &str, text: &str) -> Self {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("gov-handoff-{}-{number}-{name}", std::process::id()));
-        std::fs::write(&path, text).expect("a file");
-        Self(path)
-    }
-
-    pub fn path(&self) -> &str {
-        self.0.to_str().expect("utf-8")
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// `sources apply`.
+/// Registers sources by `sources apply`.
 pub async fn register(url: &str, sources: &str) {
     done(url, &["sources", "apply", TemporaryFile::new("sources.toml", sources).path()]).await;
 }
@@ -41,7 +14,7 @@ pub fn source(table: &str, id_type: &str, columns: &[&str]) -> String {
     )
 }
 
-/// A rule that fires for every row of the source it follows; `group` is one dimension and its value.
+/// A rule that fires for every row of the source above it; `group` is one dimension and its value.
 pub fn rule(kind: &str, object_type: &str, object_ref: &str, group: [&str; 2]) -> String {
     format!(
         "[[source.rule]]\nkind = \"governance.handoff.{kind}\"\nobject_type = \"{object_type}\"\n\
