@@ -16,6 +16,7 @@ demo: pg
 
 test: pg
 	cargo test --lib --bins --tests
+	cargo test --doc
 
 hostile: pg
 	HOSTILE=1 cargo test --test it hostile -- --nocapture --test-threads 1

@@ -9,7 +9,8 @@ use gov_handoff::core::pgoutput::decode;
 use gov_handoff::core::row::Row;
 use gov_handoff::core::transaction::{Delivered, Encoding, Relations};
 use gov_handoff::store::read::statement;
-use gov_handoff::store::{Store, connect, quote};
+use gov_handoff::store::role::Admin;
+use gov_handoff::store::{Session, connect, quote};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -151,7 +152,7 @@ fn definition(exclude: Vec<ColumnTest>) -> SourceDefinition {
     SourceDefinition { exclude, ..file.sources.remove(0) }
 }
 
-async fn asked(store: &Store, source: &Source, spared: bool) -> Vec<Row> {
+async fn asked(store: &Session<Admin>, source: &Source, spared: bool) -> Vec<Row> {
     let sql = statement::frontier(source, &quote::text_columns(source), "(0,0)", "true", spared);
     let rows = store.client().query(&sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     let text = |row: &tokio_postgres::Row| (0..row.len()).map(|i| row.get::<_, Option<String>>(i)).collect();
@@ -198,7 +199,7 @@ fn tests(column: &str, values: &BTreeSet<String>) -> Vec<ColumnTest> {
 }
 
 /// Over no filter, what the rules keep; over the server's filter, the same, and it leaves nothing for them to do.
-async fn agree(store: &Store, all: &[Row], source: &Source) -> bool {
+async fn agree(store: &Session<Admin>, all: &[Row], source: &Source) -> bool {
     let due = ids(source, kept(source, all));
     let spared = asked(store, source, true).await;
     let exclude = &source.definition.exclude;
@@ -220,7 +221,7 @@ async fn the_servers_filter_and_the_rules_agree_for_every_type_operator_and_valu
     registry.sql(&format!("{MADE}; {table}")).await;
     let slot = format!("every_{}", registry.name);
     let target = Target::parse(Some(&registry.url), Given::Above, &HashMap::new()).expect("a target");
-    let store = connect::open(&target, "gov-handoff test").await.expect("a session");
+    let store = connect::open_patient(&target, "gov-handoff test").await.expect("a session");
     registry.sql(&rows).await;
     let plain = store.shaped(&definition(vec![])).await.expect("a source");
     let all = asked(&store, &plain, false).await;

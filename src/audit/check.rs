@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::Delivery;
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::Store;
 use crate::store::apply::Advance;
 use crate::store::audit::{Checkpoint, Recorded, Verdict};
 use crate::store::lease::Lease;
 use crate::store::proof::Expected;
+use crate::store::{Store, role};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ impl Checker<'_> {
         delivery.say_replaced(self.source, replaced).await
     }
 
-    fn delivery(&self) -> Delivery<'_> {
+    fn delivery(&self) -> Delivery<'_, role::Worker> {
         Delivery { store: self.store, lease: self.lease, captured_by: CapturedBy::Audit }
     }
 

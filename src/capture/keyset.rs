@@ -12,10 +12,10 @@ use crate::error::{Error, Kind, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Outcome};
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::Store;
 use crate::store::apply::Advance;
 use crate::store::quote;
-use crate::store::rows::{Depth, Found};
+use crate::store::read::{Depth, Found};
+use crate::store::{Reader, Writer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ const COOL_EVERY: Duration = Duration::from_secs(1);
 
 pub struct RangePass<'a> {
     pub shared: &'a Shared,
-    pub reader: &'a Store,
-    pub writer: &'a Store,
+    pub reader: &'a Reader,
+    pub writer: &'a Writer,
 }
 
 impl RangePass<'_> {

@@ -21,6 +21,7 @@ use crate::handoff::mapped_row::MappedRow;
 use crate::handoff::missing::Missing;
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
+use crate::store::role;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -58,7 +59,7 @@ impl Repairs {
     pub async fn reconcile(
         &mut self,
         shared: &Shared,
-        delivery: &Delivery<'_>,
+        delivery: &Delivery<'_, role::Writer>,
         rows: Vec<MappedRow>,
         advance: Advance<'_>,
         mut passed: bool,
@@ -88,7 +89,7 @@ impl Repairs {
     async fn explain(
         &self,
         shared: &Shared,
-        delivery: &Delivery<'_>,
+        delivery: &Delivery<'_, role::Writer>,
         rows: &[MappedRow],
         passed: bool,
     ) -> Result<BTreeMap<Reason, u64>> {
@@ -149,7 +150,11 @@ impl Repairs {
 /// A commit that nobody waited for (`synchronous_commit` off) can be seen before its log is written: the stream may be past
 /// what was written then, and bring it all the same. Before the stream is blamed everything is flushed, the stream gets
 /// there, and what is still missing is looked at once more. False if the stream did not get there.
-async fn look_again(shared: &Shared, delivery: &Delivery<'_>, missing: &mut Missing) -> Result<bool> {
+async fn look_again(
+    shared: &Shared,
+    delivery: &Delivery<'_, role::Writer>,
+    missing: &mut Missing,
+) -> Result<bool> {
     let flushed = delivery.store.flush_log().await?;
     let passed = shared.let_the_stream_have_them(delivery.store, Some(flushed)).await?;
     let again = delivery.missing(std::mem::take(&mut missing.rows)).await?;

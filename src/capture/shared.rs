@@ -8,7 +8,7 @@ use crate::daemon::pacer::Pacing;
 use crate::daemon::stream_progress::StreamProgress;
 use crate::daemon::term::Term;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -51,7 +51,7 @@ impl Shared {
 
     /// The stream does not bring everything that was written before now, though it be committed later. The tables are looked
     /// at at once, and for as long as a transaction of now may be open.
-    pub async fn not_vouched_for(&self, store: &Store) -> Result<()> {
+    pub async fn not_vouched_for(&self, store: &Writer) -> Result<()> {
         let below = store.snapshot().await?.next;
         self.stream.update(|s| s.cannot_vouch(below, Instant::now()));
         self.look.notify_one();
@@ -60,7 +60,7 @@ impl Shared {
 
     /// What was just read was committed before `then`, or before now. Once the stream is past that, whatever of it is missing
     /// was missed. False if the stream did not get there in time.
-    pub async fn let_the_stream_have_them(&self, store: &Store, then: Option<Lsn>) -> Result<bool> {
+    pub async fn let_the_stream_have_them(&self, store: &Writer, then: Option<Lsn>) -> Result<bool> {
         if self.term.once {
             return Ok(true);
         }

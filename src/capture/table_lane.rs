@@ -16,10 +16,10 @@ use crate::daemon::pause::Pause;
 use crate::daemon::sessions::{open_writer, patience};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::handoff::deliver::Outcome;
-use crate::store::catalogue::Strategy;
-use crate::store::cursor::Registered;
 use crate::store::findings::Finding;
-use crate::store::{Store, connect};
+use crate::store::source::Registered;
+use crate::store::source::catalogue::Strategy;
+use crate::store::{Reader, Writer, connect};
 use serde_json::json;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ pub async fn lane(shared: &Shared) -> Result<()> {
                 if begun.elapsed() > LASTED {
                     pause.reset();
                 }
-                if shared.term.stopped_within(pause.next()).await {
+                if shared.term.stopped_within(pause.grow()).await {
                     return Ok(());
                 }
             }
@@ -68,9 +68,9 @@ pub async fn lane(shared: &Shared) -> Result<()> {
 struct Session<'a> {
     shared: &'a Shared,
     /// Reads sources, each statement bounded in time.
-    reader: Store,
+    reader: Reader,
     /// Writes through the gates.
-    writer: Store,
+    writer: Writer,
     begun: Instant,
     /// Sources that could not be read when they were last looked at.
     unreadable: usize,

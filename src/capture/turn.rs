@@ -6,8 +6,8 @@ use crate::core::batch::Batch;
 use crate::core::handoff::Source;
 use crate::daemon::flag::Flag;
 use crate::error::Error;
-use crate::store::catalogue::Strategy;
-use crate::store::cursor::ClockReading;
+use crate::store::source::ClockReading;
+use crate::store::source::catalogue::Strategy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

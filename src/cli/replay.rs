@@ -10,7 +10,7 @@ use crate::handoff::mapped_row::MappedRow;
 use crate::instance;
 use crate::store::apply::Advance;
 use crate::store::lease::{Claim, Kept, Lease};
-use crate::store::rows::{Bound, Span};
+use crate::store::read::{Bound, Span};
 use crate::store::{Store, connect};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};

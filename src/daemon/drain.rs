@@ -3,7 +3,7 @@
 use crate::daemon::keeper::Keeper;
 use crate::daemon::sessions::open;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 
 /// Captured handoffs moved per statement, small enough to leave the lanes alone.
 const CHUNK: i32 = 5_000;
@@ -32,7 +32,7 @@ pub async fn drain(keeper: &mut Keeper<'_>, report: impl Fn() -> serde_json::Val
 async fn drain_type(
     keeper: &mut Keeper<'_>,
     report: &impl Fn() -> serde_json::Value,
-    drainer: &Store,
+    drainer: &Writer,
     event_type: &str,
 ) -> Result<()> {
     loop {

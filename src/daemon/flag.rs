@@ -2,7 +2,7 @@
 
 use crate::core::finding::Severity;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::findings::Finding;
 use serde_json::Value;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Flag {
     }
 
     /// What holds now, if it does: its severity and what there is to say.
-    pub async fn set(&mut self, store: &Store, holds: Option<(Severity, Value)>) -> Result<()> {
+    pub async fn set(&mut self, store: &Writer, holds: Option<(Severity, Value)>) -> Result<()> {
         match holds {
             Some((severity, detail)) => {
                 let finding = Finding { kind: self.kind, key: self.key.clone(), severity, detail };

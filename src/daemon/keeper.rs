@@ -8,7 +8,7 @@ use crate::daemon::sessions::open_claimant;
 use crate::daemon::standby::look_around;
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Policy, Result};
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::lease::{Claim, EXPIRED, Lease};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub trait Rounds: Send {
 }
 
 /// Runs until the lease is lost; the supervisor ends it otherwise. `session` is the one that claimed the lease.
-pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Store) -> Result<()> {
+pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Result<()> {
     let ttl = term.config.lease_ttl;
     let mut pause = Pause::up_to(ttl / 4);
     // Kept over sessions: what was said and what is due does not depend on them.
@@ -64,12 +64,12 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Store) -> Resul
             Err(e) => tracing::warn!(error = %e, "the lease could not be renewed"),
             Ok(()) => {}
         }
-        tokio::time::sleep(pause.next()).await;
+        tokio::time::sleep(pause.grow()).await;
     }
 }
 
 /// A new session in place of one that broke. It claims again what is still ours, if no other instance has taken it.
-async fn reclaim(term: &Term, unanswered: u32) -> Result<Store> {
+async fn reclaim(term: &Term, unanswered: u32) -> Result<Writer> {
     let store = open_claimant(&term.config, unanswered).await?;
     let Lease { worker, owner, term: number } = &term.lease;
     match store.claim_lease(worker, owner, term.config.lease_ttl).await? {
@@ -81,7 +81,7 @@ async fn reclaim(term: &Term, unanswered: u32) -> Result<Store> {
 /// One session of the keeper.
 pub struct Keeper<'a> {
     pub term: &'a Term,
-    pub store: &'a Store,
+    pub store: &'a Writer,
     pub complaints: &'a mut Complaints,
     renewed: Option<Instant>,
 }

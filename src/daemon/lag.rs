@@ -5,7 +5,7 @@ use crate::daemon::flag::Flag;
 use crate::daemon::stream_progress::StreamProgress;
 use crate::daemon::term::Term;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -52,7 +52,7 @@ impl LagWatch {
 
     pub async fn look(
         &mut self,
-        store: &Store,
+        store: &Writer,
         term: &Term,
         stream: &StreamProgress,
         looks: &Looks,

@@ -8,7 +8,7 @@ use crate::core::pace::{Cause, Governor, Limits, Load, Pace, Reads};
 use crate::daemon::flag::Flag;
 use crate::daemon::term::Term;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::watch::Dirtied;
 use serde_json::json;
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ impl Pacer {
     }
 
     /// True if the pace has changed.
-    pub async fn look(&mut self, store: &Store, term: &Term, pacing: &Pacing) -> Result<bool> {
+    pub async fn look(&mut self, store: &Writer, term: &Term, pacing: &Pacing) -> Result<bool> {
         if self.looked_at.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(false);
         }

@@ -23,7 +23,7 @@ impl Pause {
         })
     }
 
-    pub fn next(&mut self) -> Duration {
+    pub fn grow(&mut self) -> Duration {
         self.0.next_backoff().unwrap_or(self.0.max_interval)
     }
 
@@ -39,11 +39,11 @@ mod tests {
     #[test]
     fn it_grows_to_the_longest_and_starts_over() {
         let mut pause = Pause::up_to(Duration::from_secs(1));
-        assert!(pause.next() < Duration::from_millis(140));
+        assert!(pause.grow() < Duration::from_millis(140));
         for _ in 0..20 {
-            assert!(pause.next() <= Duration::from_millis(1_300));
+            assert!(pause.grow() <= Duration::from_millis(1_300));
         }
         pause.reset();
-        assert!(pause.next() < Duration::from_millis(140));
+        assert!(pause.grow() < Duration::from_millis(140));
     }
 }

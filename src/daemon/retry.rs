@@ -18,16 +18,16 @@ use crate::core::retry::{Decision, RetryPolicy};
 use crate::core::row::Row;
 use crate::core::watermark::Key;
 use crate::daemon::pause::Pause;
-use crate::daemon::sessions::open;
+use crate::daemon::sessions::open_worker;
 use crate::daemon::term::Term;
 use crate::error::{Policy, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Item};
 use crate::handoff::quarantine::{jitter, refusal};
-use crate::store::Store;
 use crate::store::dead_letter::NewLetter;
 use crate::store::findings::Finding;
 use crate::store::retry::Staged;
+use crate::store::{Store, role};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,14 +51,14 @@ pub async fn lane(term: &Term) -> Result<()> {
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             Err(e) => tracing::warn!(error = %e, "retry lane failed, starting over"),
         }
-        if term.stopped_within(pause.next()).await {
+        if term.stopped_within(pause.grow()).await {
             return Ok(());
         }
     }
 }
 
 async fn session(term: &Term) -> Result<()> {
-    let store = open(&term.config, "gov-handoff retry").await?;
+    let store = open_worker(&term.config, "gov-handoff retry").await?;
     let mut pass = Attempts { term, store: &store, all: false, unreadable: HashSet::new() };
     loop {
         let begun = Instant::now();
@@ -90,7 +90,7 @@ async fn promote(term: &Term, store: &Store) -> Result<()> {
 
 /// With `--once`: nobody will be there later, so every staged row gets its remaining chances now.
 pub async fn finish(term: &Term) -> Result<()> {
-    let store = open(&term.config, "gov-handoff retry").await?;
+    let store = open_worker(&term.config, "gov-handoff retry").await?;
     promote(term, &store).await?;
     let mut pass = Attempts { term, store: &store, all: true, unreadable: HashSet::new() };
     while !term.stopping() && pass.run().await? > 0 {}
@@ -235,7 +235,7 @@ impl Attempts<'_> {
     #[allow(clippy::too_many_arguments)] // One decision, and all it is about.
     async fn decide(
         &self,
-        delivery: &Delivery<'_>,
+        delivery: &Delivery<'_, role::Worker>,
         source: &Source,
         id: Uuid,
         attempts: u32,

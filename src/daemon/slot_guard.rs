@@ -8,7 +8,7 @@ use crate::daemon::sessions::{open, open_replication};
 use crate::daemon::stream_progress::StreamProgress;
 use crate::daemon::term::Term;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::findings::Finding;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ impl SlotGuard {
     /// Looks at the slot; how much it retains if it has to be given up now.
     pub async fn watch(
         &mut self,
-        store: &Store,
+        store: &Writer,
         term: &Term,
         stream: &StreamProgress,
     ) -> Result<Option<i64>> {
@@ -74,7 +74,7 @@ impl SlotGuard {
     /// said gravely, with what to do, and tried again.
     pub async fn gave_up(
         &mut self,
-        store: &Store,
+        store: &Writer,
         term: &Term,
         bytes: i64,
         outcome: &Result<()>,
@@ -85,7 +85,7 @@ impl SlotGuard {
             self.pause.reset();
             return Ok(());
         };
-        self.again = Some(Instant::now() + self.pause.next());
+        self.again = Some(Instant::now() + self.pause.grow());
         self.held = true;
         let detail = json!({
             "slot": slot, "retained": bytes, "budget": term.config.wal_budget, "problem": e.to_string(),
@@ -102,7 +102,12 @@ impl SlotGuard {
     /// A stream over a narrowed publication is silent about what it leaves out, and so is, from PostgreSQL 18 on, one over
     /// a publication that is gone. So each look asks whether the catalogue's entries are still the same ones, which costs a
     /// few lookups, and compares in full only if they are not: that would cost what ten births do.
-    async fn watch_publication(&mut self, store: &Store, term: &Term, stream: &StreamProgress) -> Result<()> {
+    async fn watch_publication(
+        &mut self,
+        store: &Writer,
+        term: &Term,
+        stream: &StreamProgress,
+    ) -> Result<()> {
         let config = &term.config;
         let version = store.publication_version(&config.publication).await?;
         let known = self.compared.as_ref();

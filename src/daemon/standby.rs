@@ -9,7 +9,7 @@ use crate::daemon::sessions::{open, open_claimant};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::store::findings::Finding;
 use crate::store::lease::{Claim, Lease};
-use crate::store::{Store, connect};
+use crate::store::{Writer, connect};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ pub async fn seek(
     once: bool,
     owner: &str,
     shutdown: &mut watch::Receiver<bool>,
-) -> Result<Option<(Lease, Store)>> {
+) -> Result<Option<(Lease, Writer)>> {
     let begun = Instant::now();
     let mut pause = Pause::up_to(config.lease_ttl / 3);
     let (mut conflict, mut unanswered) = (false, 0);
@@ -96,7 +96,7 @@ pub async fn seek(
                 if asked.elapsed() >= claim_patience(config.lease_ttl, unanswered) {
                     unanswered += 1;
                 }
-                pause.next()
+                pause.grow()
             }
             Err(e) => return Err(e),
         };
@@ -140,7 +140,7 @@ async fn farewell(config: &Config, conflict: bool) {
 }
 
 /// The watchdog of whoever is there. It must not stop anybody from doing anything else, unless it finds the connection gone.
-pub async fn look_around(store: &Store) -> Result<()> {
+pub async fn look_around(store: &Writer) -> Result<()> {
     match store.watch().await {
         Ok(watched) => {
             for silent in watched.iter().filter(|w| w.verdict != "ok") {

@@ -7,7 +7,7 @@ use crate::daemon::standby;
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::lease::Lease;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn lead<W: Worker>(
     config: &Config,
     once: bool,
     lease: Lease,
-    session: Store,
+    session: Writer,
     shutdown: &mut watch::Receiver<bool>,
 ) -> Result<()> {
     let (stop, told) = watch::channel(false);

@@ -11,7 +11,7 @@ use crate::daemon::slot_guard::SAID_EVERY;
 use crate::daemon::term::Term;
 use crate::error::Result;
 use crate::failpoint::failpoint;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::findings::Finding;
 use crate::store::replication::UnusedSlot;
 use serde_json::json;
@@ -34,7 +34,7 @@ pub struct UnusedSlots {
 impl UnusedSlots {
     /// Looks at the slots; those that have to be given up now. A selftest leaves them to the daemon, whose own slot it
     /// would take for one of them.
-    pub async fn watch(&mut self, store: &Store, term: &Term) -> Result<Vec<UnusedSlot>> {
+    pub async fn watch(&mut self, store: &Writer, term: &Term) -> Result<Vec<UnusedSlot>> {
         let config = &term.config;
         if config.worker == REHEARSAL {
             return Ok(Vec::new());
@@ -71,7 +71,7 @@ impl UnusedSlots {
     /// what to do, and tried again. The others do not wait for it.
     pub async fn gave_up(
         &mut self,
-        store: &Store,
+        store: &Writer,
         term: &Term,
         slot: &UnusedSlot,
         outcome: &Result<()>,
@@ -82,7 +82,7 @@ impl UnusedSlots {
         };
         let new = || (Instant::now(), Pause::up_to(TRY_AGAIN));
         let (at, pause) = self.held.entry(slot.slot.clone()).or_insert_with(new);
-        *at = Instant::now() + pause.next();
+        *at = Instant::now() + pause.grow();
         let problem = e.to_string();
         store.sustain(&budget_finding(slot, term.config.wal_budget, Some(&problem)), SAID_EVERY).await
     }
@@ -106,7 +106,7 @@ pub async fn give_up(term: &Term, slot: &UnusedSlot) -> Result<()> {
 }
 
 /// Those that stand open in the findings, whoever wrote them.
-async fn open_findings(store: &Store) -> Result<BTreeSet<String>> {
+async fn open_findings(store: &Writer) -> Result<BTreeSet<String>> {
     let open = store.findings(Some("slot_unused"), false, MOST).await?;
     Ok(open.iter().filter_map(|f| f.key.strip_prefix("slot_unused:")).map(str::to_owned).collect())
 }

@@ -12,6 +12,7 @@ use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Item};
 use crate::handoff::quarantine::refusal;
 use crate::store::dead_letter::Letter;
+use crate::store::role::Writes;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -38,7 +39,7 @@ pub fn outlook(source: &Arc<Source>, letter: &Letter, row: Option<&Row>) -> Outl
     }
 }
 
-impl Delivery<'_> {
+impl<R: Writes> Delivery<'_, R> {
     /// Hands the letter's row off under the identities it always had, then closes the letter; or leaves it open with one
     /// more attempt and the reason.
     pub async fn replay(

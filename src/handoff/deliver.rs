@@ -7,9 +7,10 @@ use crate::core::watermark::{self, Watermark};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::Store;
+use crate::store::Session;
 use crate::store::apply::{Advance, CursorStep};
 use crate::store::lease::Lease;
+use crate::store::role::Writes;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;
@@ -48,13 +49,13 @@ pub struct Item {
     pub handoffs: Vec<Handoff>,
 }
 
-pub struct Delivery<'a> {
-    pub store: &'a Store,
+pub struct Delivery<'a, R> {
+    pub store: &'a Session<R>,
     pub lease: &'a Lease,
     pub captured_by: CapturedBy,
 }
 
-impl Delivery<'_> {
+impl<R: Writes> Delivery<'_, R> {
     /// Makes the effects of `rows` durable, then, in the same commit as the last of them, moves the reader as `advance`
     /// says. When this returns the caller may acknowledge; when it fails nothing has moved, and doing it again is safe.
     ///

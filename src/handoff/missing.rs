@@ -9,6 +9,7 @@ use crate::handoff::deliver::Delivery;
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::findings::Finding;
 use crate::store::proof::Expected;
+use crate::store::role::Writes;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ struct Compared {
     digest: Digest,
 }
 
-impl Delivery<'_> {
+impl<R: Writes> Delivery<'_, R> {
     /// Notices rows of one source whose key was another row's (`truncate … restart identity`, deleted and inserted again): what
     /// is recorded under the key is about something else. They are handed off under identities of their own. Asked by whatever
     /// proves completeness; the fast paths take such a row for recorded until then.

@@ -7,6 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::handoff::deliver::{Delivery, Item, Outcome};
 use crate::store::dead_letter::NewLetter;
 use crate::store::retry::Staging;
+use crate::store::role::Writes;
 use serde_json::{Value, json};
 
 /// The constraints that keep contents out of the queue end so, in our shape of it.
@@ -14,7 +15,7 @@ const NOT_DATA: &str = "_signal_not_data";
 
 const LARGEST_KEY: usize = 1 << 20;
 
-impl Delivery<'_> {
+impl<R: Writes> Delivery<'_, R> {
     /// Stages a row that was refused for the first time, or sets it aside if there is nothing to wait for. It commits by
     /// itself and before the reader moves, so a crash in between delivers the row again and finds it here.
     pub async fn stage(&self, item: &Item, cause: &Error, policy: RetryPolicy) -> Result<Outcome> {

@@ -4,9 +4,9 @@
 use crate::config::Target;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
-use crate::store::role::{Admin, Onlooker};
+use crate::store::role::{Admin, Onlooker, Reads};
 use crate::store::session::Watched;
-use crate::store::{Session, Store, settings, tls};
+use crate::store::{Session, Store, Writer, settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -68,7 +68,7 @@ pub async fn open_patient(target: &Target, name: &str) -> Result<Session<Admin>>
 }
 
 /// As [`open`], for a session that reads sources.
-pub async fn open_reader(target: &Target, name: &str) -> Result<Store> {
+pub async fn open_reader<R: Reads>(target: &Target, name: &str) -> Result<Session<R>> {
     open_with(target, name, &format!("{SESSION} {READING}"), OPENING).await
 }
 
@@ -88,13 +88,18 @@ pub async fn open_admin_within(target: &Target, name: &str, patience: Duration) 
 
 /// As [`open_within`], for a session that asks for the lease: both opening it and each answer are waited for no longer than
 /// `wait`. The server may take until `patience`, because the session that got the lease goes on to keep it.
-pub async fn open_claimant(target: &Target, name: &str, wait: Duration, patience: Duration) -> Result<Store> {
+pub async fn open_claimant(
+    target: &Target,
+    name: &str,
+    wait: Duration,
+    patience: Duration,
+) -> Result<Writer> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
     Ok(open_with(target, name, &session, wait.min(OPENING)).await?.within(wait))
 }
 
 /// The same for a session that does little else than apply batches.
-pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
+pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Writer> {
     let session = format!("{SESSION} {IDLE} {WRITING} {}", bound(patience));
     // The server's word comes first: that it ended a batch is another thing than that it is gone.
     Ok(open_with(target, name, &session, OPENING).await?.within(patience + SERVER_FIRST))

@@ -31,15 +31,9 @@ pub mod watch;
 
 pub use session::Session;
 
-/// The session of callers that do not say yet which part is theirs.
+/// A session that only reads source tables.
+pub type Reader = Session<role::Reader>;
+/// A session that only writes through the gates.
+pub type Writer = Session<role::Writer>;
+/// A session that does both: the retry lane, the audit, commands.
 pub type Store = Session<role::Worker>;
-
-/// Names from before the modules were split by subject, for callers that still use them.
-pub use source as cursor;
-pub use source::catalogue;
-
-/// As `cursor`: what callers import from here stands in [`frontier`] and [`read`].
-pub mod rows {
-    pub use super::frontier::{FrontierRead, Relation, Snapshot};
-    pub use super::read::{BATCH_BYTES, Bound, Depth, Found, Span};
-}

@@ -4,9 +4,9 @@
 //! | role         | looks on | [`Reads`] | [`Writes`] | [`Administers`] | opened by                                     |
 //! |--------------|----------|-----------|------------|-----------------|-----------------------------------------------|
 //! | [`Onlooker`] | yes      |           |            |                 | `open_observer`, `open_observer_within`       |
-//! | [`Reader`]   | yes      | yes       |            |                 | `open_reader` and [`into_role`]               |
-//! | [`Writer`]   | yes      |           | yes        |                 | `open_writer_within` and [`into_role`]        |
-//! | [`Worker`]   | yes      | yes       | yes        | for now         | the others of [`connect`](super::connect)     |
+//! | [`Reader`]   | yes      | yes       |            |                 | `open_reader`                                 |
+//! | [`Writer`]   | yes      |           | yes        |                 | `open_writer_within`, `open_claimant`         |
+//! | [`Worker`]   | yes      | yes       | yes        |                 | the others of [`connect`](super::connect)     |
 //! | [`Admin`]    | yes      | yes       | yes        | yes             | `open_patient`                                |
 //!
 //! - To look on is to read our own tables and views and the catalogue. Every role may.
@@ -72,7 +72,7 @@ pub enum Reader {}
 #[derive(Debug)]
 pub enum Writer {}
 
-/// Reads and writes: a replay, and every caller that does not hold a narrower session yet.
+/// Reads and writes: the retry lane, the audit, a replay and the other commands.
 #[derive(Debug)]
 pub enum Worker {}
 
@@ -105,9 +105,6 @@ impl Writes for Admin {}
 /// The role makes and drops what the gates do not cover.
 pub trait Administers: sealed::Role {}
 impl Administers for Admin {}
-/// The daemon drops slots in sessions of `connect::open_within`. Once those are opened by `connect::open_admin_within`, this
-/// line goes.
-impl Administers for Worker {}
 
 /// The role can do all that the other one can.
 pub trait Includes<Part>: sealed::Role {}

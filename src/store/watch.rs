@@ -2,9 +2,9 @@
 
 use crate::error::{Context, Error, Result};
 use crate::store::Session;
-use crate::store::cursor::ClockReading;
 use crate::store::lease::Lease;
 use crate::store::role::Writes;
+use crate::store::source::ClockReading;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::error::SqlState;

@@ -28,8 +28,8 @@ use crate::daemon::supervisor::{Worker, supervise};
 use crate::daemon::term::Term;
 use crate::daemon::unused_slots::{self, UnusedSlots};
 use crate::error::{Error, Policy, Result};
-use crate::store::Store;
-use crate::store::cursor::Registered;
+use crate::store::Writer;
+use crate::store::source::Registered;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -221,7 +221,7 @@ impl Rounds for IntakeRounds {
 /// The latter two change when somebody alters a column's type.
 type Reading = (SourceDefinition, BTreeSet<String>, BTreeSet<String>);
 
-async fn definitions(store: &Store, worker: &str) -> Result<Vec<Reading>> {
+async fn definitions(store: &Writer, worker: &str) -> Result<Vec<Reading>> {
     let sources = store.registered(worker).await?.sources;
     let reading = |s: &Arc<Source>| (s.definition.clone(), s.cast_apart.clone(), s.plain_text.clone());
     Ok(sources.iter().map(reading).collect())
@@ -234,7 +234,7 @@ struct AuditRows {
 }
 
 impl AuditRows {
-    async fn write(&mut self, store: &Store, term: &Term) -> Result<()> {
+    async fn write(&mut self, store: &Writer, term: &Term) -> Result<()> {
         if self.due > Instant::now() {
             return Ok(());
         }

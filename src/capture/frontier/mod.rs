@@ -20,17 +20,17 @@ use crate::error::Result;
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Outcome};
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::Store;
 use crate::store::apply::Advance;
-use crate::store::rows::{FrontierRead, Relation, Snapshot};
+use crate::store::frontier::{FrontierRead, Relation, Snapshot};
+use crate::store::{Reader, Writer, role};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// One pass over one source.
 pub struct CertifyingPass<'a> {
     pub shared: &'a Shared,
-    pub reader: &'a mut Store,
-    pub writer: &'a Store,
+    pub reader: &'a mut Reader,
+    pub writer: &'a Writer,
     pub source: &'a Arc<Source>,
     pub batch: i32,
     /// [`CapturedBy::Certify`], unless this pass is how the source is captured.
@@ -134,7 +134,7 @@ struct Stopped(Outcome);
 /// Hands off what of a chunk is missing, each row that took another's key under identities of its own.
 async fn hand_off(
     shared: &Shared,
-    delivery: &Delivery<'_>,
+    delivery: &Delivery<'_, role::Writer>,
     source: &Source,
     mut rows: Vec<MappedRow>,
     proof: &mut Proof,

@@ -11,7 +11,7 @@ use crate::core::frontier::Distrust;
 use crate::core::handoff::Source;
 use crate::core::repair::Reason;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::findings::Finding;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl Proof {
 
     /// A source whose rows vanish, or come again under the same ids, is a finding: the latter are absorbed. Only an operator
     /// can tell that it is settled.
-    pub(super) async fn conserve(&mut self, store: &Store, source: &Source, seen: &Seen) -> Result<()> {
+    pub(super) async fn conserve(&mut self, store: &Writer, source: &Source, seen: &Seen) -> Result<()> {
         // A table that was just rewritten may show an older snapshot no row at all; the next pass counts it.
         let Some(found) = seen.counted.as_ref().filter(|_| seen.full != Some(Distrust::AnotherTable)) else {
             return Ok(());
@@ -83,7 +83,7 @@ impl Proof {
     pub(super) async fn certify(
         &mut self,
         shared: &Shared,
-        store: &Store,
+        store: &Writer,
         source: &Source,
         seen: &Seen,
     ) -> Result<()> {

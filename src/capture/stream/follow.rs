@@ -14,10 +14,10 @@ use crate::error::{Error, Kind, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::Delivery;
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::apply::Advance;
 use crate::store::findings::Finding;
-use crate::store::rows::BATCH_BYTES;
+use crate::store::read::BATCH_BYTES;
 use serde_json::json;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ enum Step {
 
 pub struct Follower<'a> {
     shared: &'a Shared,
-    store: &'a Store,
+    store: &'a Writer,
     sources: Vec<Arc<Source>>,
     relations: Relations,
     pending: Pending,
@@ -113,7 +113,7 @@ impl<'a> Follower<'a> {
     /// `durable` is where the stream starts.
     pub fn new(
         shared: &'a Shared,
-        store: &'a Store,
+        store: &'a Writer,
         definitions: tokio::sync::watch::Receiver<u64>,
         sources: Vec<Arc<Source>>,
         relations: Relations,
@@ -427,7 +427,7 @@ impl<'a> Follower<'a> {
 
 /// Asks the server, which knows its own encoding, what the texts say. A row with one that cannot be said is one that cannot be
 /// read, as on every other path; of one without a key the tables tell more.
-async fn legible(shared: &Shared, store: &Store, rows: Vec<Arrived>) -> Result<Vec<MappedRow>> {
+async fn legible(shared: &Shared, store: &Writer, rows: Vec<Arrived>) -> Result<Vec<MappedRow>> {
     let texts = rows.iter().flat_map(|row| match row {
         Arrived::Mapped(_) => &[][..],
         Arrived::Foreign(_, values) => values,

@@ -19,7 +19,7 @@ use crate::core::transaction::{Encoding, Relations};
 use crate::daemon::pause::Pause;
 use crate::daemon::sessions::{open, open_writer};
 use crate::error::{Error, Kind, Policy, Result};
-use crate::store::Store;
+use crate::store::Writer;
 use crate::store::findings::Finding;
 use crate::store::replication::{ANY_BYTES, SERVER_IDENTITY};
 use follow::Follower;
@@ -56,7 +56,7 @@ pub async fn lane(shared: &Shared) -> Result<()> {
         if begun.elapsed() > LASTED {
             pause.reset();
         }
-        if shared.term.stopped_within(pause.next()).await {
+        if shared.term.stopped_within(pause.grow()).await {
             return Ok(());
         }
     }
@@ -157,7 +157,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
 }
 
 /// A replication session with the server that `store` writes to, at whichever of the places that is.
-async fn connect(config: &Config, store: &Store, durable: Lsn, raw: bool) -> Result<ReplicationSession> {
+async fn connect(config: &Config, store: &Writer, durable: Lsn, raw: bool) -> Result<ReplicationSession> {
     let here = store.server_identity().await?;
     let mut failed = None;
     for place in config.replication.places() {
@@ -190,7 +190,7 @@ async fn connect(config: &Config, store: &Store, durable: Lsn, raw: bool) -> Res
 }
 
 /// Records where the stream starts. A gap is a finding, and the table lane is asked to look at once.
-async fn settle(shared: &Shared, store: &Store, continuity: &Continuity, offered: &Offered) -> Result<()> {
+async fn settle(shared: &Shared, store: &Writer, continuity: &Continuity, offered: &Offered) -> Result<()> {
     let slot = &shared.term.config.slot;
     // Before the mode says that we stream: from then on others wait for a position.
     shared.stream.update(|stream| stream.begin(continuity, Instant::now()));

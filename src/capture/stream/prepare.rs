@@ -5,7 +5,7 @@ use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result};
 use crate::store::replication::PublicationProblem;
-use crate::store::{Store, connect};
+use crate::store::{Session, connect};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub struct Prepared {
 
 /// Makes sure that publication and slot are there and ours; creates them where allowed.
 /// `store` is where handoffs are written to; `blind`: the server said that the slot cannot see the publication.
-pub async fn prepare(
+pub async fn prepare<R>(
     config: &Config,
-    store: &Store,
+    store: &Session<R>,
     sources: &[Arc<Source>],
     blind: bool,
 ) -> Result<Prepared> {

@@ -7,9 +7,9 @@ use crate::core::doctor::{self, Check};
 use crate::core::handoff::Source;
 use crate::core::mode::Intent;
 use crate::error::{Kind, Result};
-use crate::store::catalogue::Strategy;
 use crate::store::replication::UnusedSlot;
 use crate::store::role::Reads;
+use crate::store::source::catalogue::Strategy;
 use crate::store::{Session, quote};
 use std::sync::Arc;
 
