@@ -13,7 +13,7 @@ use crate::failpoint::failpoint;
 use crate::handoff::deliver::Delivery;
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::apply::Advance;
-use crate::store::audit::{Checkpoint, Recorded, Verdict};
+use crate::store::audit::{Checkpoint, Discrepancy, Recorded};
 use crate::store::lease::Lease;
 use crate::store::proof::Expected;
 use crate::store::{Store, role};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// What a look at one chunk of rows came to.
-pub(super) struct Chunk {
+pub(super) struct AuditChunk {
     pub rows: u64,
     pub digest: Digest,
     /// Rows with a signal that is nowhere, or was nowhere until this audit repaired it, and why.
@@ -32,13 +32,13 @@ pub(super) struct Chunk {
     missing: HashSet<Uuid>,
 }
 
-impl Chunk {
+impl AuditChunk {
     pub fn keys(&self, source: &Source) -> Vec<(String, Reason)> {
         self.lacking.iter().map(|(row, reason)| (source.key(row).to_owned(), *reason)).collect()
     }
 
-    pub fn names(&self, source: &Source) -> Vec<(Verdict, String)> {
-        self.lacking.iter().map(|(row, _)| (Verdict::Missing, source.key(row).to_owned())).collect()
+    pub fn names(&self, source: &Source) -> Vec<(Discrepancy, String)> {
+        self.lacking.iter().map(|(row, _)| (Discrepancy::Missing, source.key(row).to_owned())).collect()
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     /// `rows`, each with whether it is younger than the last certificate. `known`: keys that were found missing by an attempt
     /// that was killed.
-    pub async fn look(&self, rows: Vec<(bool, Row)>, known: &[(String, Reason)]) -> Result<Chunk> {
+    pub async fn look(&self, rows: Vec<(bool, Row)>, known: &[(String, Reason)]) -> Result<AuditChunk> {
         let (mut expected, mut digest) = (Vec::new(), Digest::default());
         let (mut fresh, mut young) = (HashSet::new(), HashSet::new());
         let mapped = self.mapped(rows.iter().map(|(_, row)| row)).await?;
@@ -93,7 +93,7 @@ impl Checker<'_> {
             let reason = why.get(self.source.key(&row)).copied();
             reason.map(|reason| (row, reason))
         });
-        Ok(Chunk { rows: count, digest, lacking: lacking.collect(), missing })
+        Ok(AuditChunk { rows: count, digest, lacking: lacking.collect(), missing })
     }
 
     /// Those of `young`, the keys of missing rows that no certificate covers, that nobody has read: the rest left the ranges
@@ -110,7 +110,7 @@ impl Checker<'_> {
     }
 
     /// Idempotent, as every delivery is.
-    pub async fn repair(&self, chunk: &Chunk) -> Result<()> {
+    pub async fn repair(&self, chunk: &AuditChunk) -> Result<()> {
         if chunk.lacking.is_empty() {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl Checker<'_> {
         &self,
         stretch: &[Recorded],
         progress: &mut Progress,
-    ) -> Result<Vec<(Verdict, String)>> {
+    ) -> Result<Vec<(Discrepancy, String)>> {
         let canonical = |signal: &Recorded| {
             let key = signal.key.as_deref().and_then(|key| Key::parse(self.source.id_type(), key));
             key.map(|key| key.to_string())
@@ -189,15 +189,15 @@ impl Checker<'_> {
         let mut names = Vec::new();
         for (signal, key) in named {
             let verdict = match key.filter(|key| !absent.contains(key)).map(|key| own(&key, signal)) {
-                None => Some(Verdict::Orphan),
-                Some(own) if own != signal.id && nowhere.contains(&own) => Some(Verdict::Orphan),
-                Some(own) if own != signal.id || signal.twice || again(signal) => Some(Verdict::Doubled),
+                None => Some(Discrepancy::Orphan),
+                Some(own) if own != signal.id && nowhere.contains(&own) => Some(Discrepancy::Orphan),
+                Some(own) if own != signal.id || signal.twice || again(signal) => Some(Discrepancy::Doubled),
                 Some(_) => None,
             };
             let Some(verdict) = verdict else { continue };
             // Without a key there is still a signal to be named.
             let name = signal.key.clone().unwrap_or_else(|| signal.id.to_string());
-            if verdict == Verdict::Doubled {
+            if verdict == Discrepancy::Doubled {
                 progress.doubled += 1;
             } else if progress.last_orphan.replace(name.clone()).as_ref() == Some(&name) {
                 continue;
@@ -215,7 +215,7 @@ impl Checker<'_> {
         &self,
         after: Option<&str>,
         progress: &mut Progress,
-        names: &[(Verdict, String)],
+        names: &[(Discrepancy, String)],
         begun: Instant,
     ) -> Result<()> {
         progress.spent_ms += millis(begun);

@@ -9,7 +9,7 @@
 mod check;
 mod progress;
 
-pub use progress::{Depth, Phase, Progress, Scope, Terms};
+pub use progress::{AuditDepth, Phase, Progress, Scope, Terms};
 
 use crate::core::handoff::Source;
 use crate::core::time::parse_timestamptz;

@@ -25,7 +25,7 @@ pub struct Scope {
 /// or by other rules, has passed is not what this one would have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    pub depth: Depth,
+    pub depth: AuditDepth,
     pub check: bool,
     pub since: Option<String>,
     /// A digest of the source's definition.
@@ -34,7 +34,7 @@ pub struct Terms {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Depth {
+pub enum AuditDepth {
     /// Every row.
     Full,
     /// Every row from one on.
@@ -50,9 +50,9 @@ impl Scope {
             Bound::Key(text) | Bound::Time(text) => text.clone(),
         });
         let depth = match (self.full, &since) {
-            (true, None) => Depth::Full,
-            (true, Some(_)) => Depth::Since,
-            (false, _) => Depth::Recent,
+            (true, None) => AuditDepth::Full,
+            (true, Some(_)) => AuditDepth::Since,
+            (false, _) => AuditDepth::Recent,
         };
         // By way of a value, whose fields have an order of their own.
         let definition = serde_json::to_value(&source.definition)?.to_string();
@@ -161,7 +161,7 @@ impl Progress {
         (!self.terms.check).then(|| Certificate {
             source: source.name().to_owned(),
             kind: "audit",
-            full: self.terms.depth == Depth::Full,
+            full: self.terms.depth == AuditDepth::Full,
             full_because: None,
             since: self.terms.since.clone(),
             frontier: self.frontier.clone(),

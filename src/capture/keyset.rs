@@ -14,7 +14,7 @@ use crate::handoff::deliver::{Delivery, Outcome};
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::apply::Advance;
 use crate::store::quote;
-use crate::store::read::{Depth, Found};
+use crate::store::read::{Found, RangeDepth};
 use crate::store::{Reader, Writer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,8 @@ impl RangePass<'_> {
     pub async fn run(&self, turn: &mut Turn) -> Result<Outcome> {
         let shared = self.shared;
         let begun = Instant::now();
-        let depth = if shared.term.once || turn.all_ranges_at <= begun { Depth::All } else { Depth::Hot };
+        let depth =
+            if shared.term.once || turn.all_ranges_at <= begun { RangeDepth::All } else { RangeDepth::Hot };
         let limit = turn.batch.rows();
         let longest = shared.term.config.read_timeout.min(patience(&shared.term.config));
         let (mut total, mut ahead) = (Outcome::default(), Chunk::default());
@@ -62,7 +63,7 @@ impl RangePass<'_> {
         turn.proof.repairs.looked();
         let micros = begun.elapsed().as_micros();
         tracing::debug!(source = turn.source.name(), rows = total.seen, micros, "keyset pass");
-        if depth == Depth::All {
+        if depth == RangeDepth::All {
             turn.all_ranges_at = Instant::now() + ALL_RANGES_EVERY.max(begun.elapsed() * ALL_RANGES_SHARE);
         }
         self.cool(turn).await?;
@@ -77,7 +78,7 @@ impl RangePass<'_> {
         &self,
         turn: &mut Turn,
         chunk: Chunk,
-        depth: Depth,
+        depth: RangeDepth,
         limit: u32,
     ) -> Result<(Outcome, Chunk)> {
         let Chunk { ranges, rows, ids } = chunk;
@@ -104,11 +105,17 @@ impl RangePass<'_> {
         Ok((outcome, ahead))
     }
 
-    async fn read(&self, turn: &Turn, depth: Depth, from: i64, limit: u32) -> Result<Chunk> {
+    async fn read(&self, turn: &Turn, depth: RangeDepth, from: i64, limit: u32) -> Result<Chunk> {
         self.read_source(&turn.source, depth, from, limit).await
     }
 
-    async fn read_source(&self, source: &Arc<Source>, depth: Depth, from: i64, limit: u32) -> Result<Chunk> {
+    async fn read_source(
+        &self,
+        source: &Arc<Source>,
+        depth: RangeDepth,
+        from: i64,
+        limit: u32,
+    ) -> Result<Chunk> {
         let worker = &self.shared.term.lease.worker;
         Chunk::of(source, self.reader.rows_in_ranges(worker, source, depth, from, limit.into()).await?)
     }

@@ -65,7 +65,7 @@ pub async fn lane(shared: &Shared) -> Result<()> {
     }
 }
 
-struct Session<'a> {
+struct TableSession<'a> {
     shared: &'a Shared,
     /// Reads sources, each statement bounded in time.
     reader: Reader,
@@ -90,7 +90,8 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     reader.bound_reads(config.read_timeout).await?;
     let reader = reader.only_tables().await?;
     let writer = open_writer(config, "gov-handoff writer", ended).await?;
-    let mut session = Session { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
+    let mut session =
+        TableSession { shared, reader, writer, begun: Instant::now(), unreadable: 0, failed: None };
     let mut turns = session.turns(Vec::new()).await?;
     for turn in &mut turns {
         turn.proof = proofs.remove(turn.source.name()).unwrap_or_default();
@@ -100,7 +101,7 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     end
 }
 
-impl Session<'_> {
+impl TableSession<'_> {
     /// Takes turns until told to stop.
     async fn attend(&mut self, turns: &mut Vec<Turn>) -> Result<End> {
         let shared = self.shared;
@@ -418,7 +419,7 @@ impl Session<'_> {
     }
 }
 
-impl Session<'_> {
+impl TableSession<'_> {
     /// Ends the time of [`Unsettled`] rows: every source was read from a moment on when all of their transactions had ended,
     /// so what they wrote was visible.
     async fn settle(&self, turns: &[Turn]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::capture::frontier::Proof;
 use crate::config::Config;
-use crate::core::batch::Batch;
+use crate::core::batch_size::BatchSize;
 use crate::core::handoff::Source;
 use crate::daemon::flag::Flag;
 use crate::error::Error;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub struct Turn {
     pub source: Arc<Source>,
     pub strategy: Strategy,
-    pub batch: Batch,
+    pub batch: BatchSize,
     /// Says that the batch is smaller than it should be, and until when.
     pub reduced: Flag,
     /// The batch that was last spoken of.
@@ -50,7 +50,7 @@ impl Turn {
     pub fn new(config: &Config, source: Arc<Source>, strategy: Strategy) -> Self {
         let now = Instant::now();
         Self {
-            batch: Batch::within(source.definition.batch_size, config.batch_rows),
+            batch: BatchSize::within(source.definition.batch_size, config.batch_rows),
             reduced: Flag::new("handoff_throttled", &format!("{}:{}", config.worker, source.name())),
             said: None,
             source,

@@ -5,7 +5,7 @@ use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
-use crate::store::audit::Verdict;
+use crate::store::audit::Discrepancy;
 use crate::store::lease::Kept;
 use crate::store::read::Span;
 use crate::store::source::Registered;
@@ -146,7 +146,7 @@ async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, a
             "{comma}\n{{\"source\":{source},\"clean\":{},\"audit\":{fields}",
             p.clean()
         ));
-        for verdict in Verdict::ALL {
+        for verdict in Discrepancy::ALL {
             let mut text = format!(",\"{}_keys\":[", verdict.name());
             let mut first = true;
             let each = |key: &str| {
@@ -187,7 +187,7 @@ async fn print(store: &Store, results: &[(String, Progress)], command: &AuditCom
         if let Some(since) = &p.terms.since {
             output::line(format_args!("{name}: rows from {since} on; those before it were not looked at"));
         }
-        for (verdict, total) in Verdict::ALL.into_iter().zip([p.missing, p.doubled, p.orphans]) {
+        for (verdict, total) in Discrepancy::ALL.into_iter().zip([p.missing, p.doubled, p.orphans]) {
             let mut shown = Vec::new();
             let each = |key: &str| {
                 shown.push(key.to_owned());

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::{Error, Kind, Result};
 use crate::store::connect;
-use cases::{Case, Scene};
+use cases::{Case, CaseStage};
 use child::Recipe;
 use clap::Args;
 use serde_json::json;
@@ -23,7 +23,7 @@ use stage::Means;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use verdict::Verdict;
+use verdict::CaseResult;
 
 /// How long the daemon may take to get where it is wanted, beside what a case is given.
 const START: Duration = Duration::from_secs(20);
@@ -34,7 +34,7 @@ struct Played {
     mode: &'static str,
     case: &'static str,
     #[serde(flatten)]
-    verdict: Verdict,
+    verdict: CaseResult,
     ms: u128,
 }
 
@@ -78,7 +78,7 @@ pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand)
     };
     outcome?;
     struck?;
-    let failed = played.iter().any(|p| matches!(p.verdict, Verdict::Failed(_)));
+    let failed = played.iter().any(|p| matches!(p.verdict, CaseResult::Failed(_)));
     if command.json {
         output::json(&json!({ "passed": !failed, "cases": played }))?;
     } else if command.keep {
@@ -130,11 +130,11 @@ async fn play_all(
             }
         }
         let other = connect::open_patient(&config.target, "gov-handoff selftest writer").await?;
-        let mut scene = Scene { recipe, means, store: &store, other, daemon, patience };
+        let mut scene = CaseStage { recipe, means, store: &store, other, daemon, patience };
         for case in Case::ALL {
             let begun = Instant::now();
             let verdict = match &refused {
-                Some(e) => Verdict::Skipped(e.to_string()),
+                Some(e) => CaseResult::Skipped(e.to_string()),
                 None => scene.play(case).await.map_err(|e| e.context(case.name()))?,
             };
             let result = Played { mode, case: case.name(), verdict, ms: begun.elapsed().as_millis() };
@@ -150,9 +150,9 @@ async fn play_all(
 
 fn show(played: &Played) {
     let (word, detail) = match &played.verdict {
-        Verdict::Passed => ("passed", format!("{} ms", played.ms)),
-        Verdict::Failed(detail) => ("FAILED", detail.clone()),
-        Verdict::Skipped(detail) => ("skipped:", detail.clone()),
+        CaseResult::Passed => ("passed", format!("{} ms", played.ms)),
+        CaseResult::Failed(detail) => ("FAILED", detail.clone()),
+        CaseResult::Skipped(detail) => ("skipped:", detail.clone()),
     };
     output::line(format_args!("{:<5} {:<24} {word} {detail}", played.mode, played.case));
 }

@@ -5,7 +5,7 @@ use crate::config::{Config, parse_span};
 use crate::error::{Error, Policy, Result};
 use crate::store::connect;
 use crate::store::role::Writer;
-use crate::store::watch::Watched;
+use crate::store::watch::WorkerWatch;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -42,7 +42,7 @@ pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Res
     Ok(ExitCode::from(u8::from(silent)))
 }
 
-fn show(watched: &[Watched]) {
+fn show(watched: &[WorkerWatch]) {
     if watched.is_empty() {
         output::line("nobody to watch: no worker has declared a cadence");
         return;

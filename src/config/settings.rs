@@ -3,7 +3,7 @@
 
 use super::value::{LogFormat, Url, Value, at_least, at_most, between, slot_name, worth_a_slot};
 use crate::core::mode::Intent;
-use crate::core::pace::Window;
+use crate::core::pace::OffPeakWindow;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
@@ -93,7 +93,7 @@ settings! {
     max_lock_waits: u64 = "20", any, "Load: more sessions than this wait for locks, or one session waits for a lock of gov-handoff";
     max_standby_lag_mb: u64 = "1024", any, "Load: a standby is further behind than this. The role needs pg_read_all_stats to see it";
     slow_read: Duration = "2s", any, "Load: two reads in a row of one source take longer than this";
-    off_peak: Vec<Window> = "", any, "When certifying passes may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
+    off_peak: Vec<OffPeakWindow> = "", any, "When certifying passes may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
     worker: String = "gov_handoff_intake", any, "The name of the lease and of the cursors";
     listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9187. The daemon serves GET /metrics and GET /healthz there [default: nowhere]";
     log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::capture=debug`. Row values are never logged [default: info for run, warn for other commands]";

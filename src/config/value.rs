@@ -2,7 +2,7 @@
 
 use super::words::{check_slot_name, parse_intent, parse_listen, parse_span, parse_windows};
 use crate::core::mode::Intent;
-use crate::core::pace::Window;
+use crate::core::pace::OffPeakWindow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for Vec<Window> {
+impl Value for Vec<OffPeakWindow> {
     fn parse(text: &str) -> Result<Self, String> {
         parse_windows(text)
     }

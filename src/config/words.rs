@@ -1,16 +1,16 @@
 //! Words to values, each refused with an example of what would do.
 
 use crate::core::mode::Intent;
-use crate::core::pace::Window;
+use crate::core::pace::OffPeakWindow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// `22:00-06:00`, several with commas between.
-pub(super) fn parse_windows(text: &str) -> Result<Vec<Window>, String> {
+pub(super) fn parse_windows(text: &str) -> Result<Vec<OffPeakWindow>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts
         .map(|part| {
-            Window::parse(part)
+            OffPeakWindow::parse(part)
                 .ok_or_else(|| format!("`{part}` is not a window; write for example 22:00-06:00, in UTC"))
         })
         .collect()

@@ -7,14 +7,14 @@ use serde::Serialize;
 /// From good to bad. What cannot be told stands between: it hides nothing, and accuses nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CheckState {
     Ok,
     CannotTell,
     Warn,
     Fail,
 }
 
-impl Verdict {
+impl CheckState {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub check: &'static str,
-    pub verdict: Verdict,
+    pub verdict: CheckState,
     pub found: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,24 +40,24 @@ pub struct Check {
 impl Check {
     #[must_use]
     pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Ok, found: found.into(), advice: None }
+        Self { check, verdict: CheckState::Ok, found: found.into(), advice: None }
     }
 
     #[must_use]
     pub fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Warn, found: found.into(), advice: Some(advice.into()) }
+        Self { check, verdict: CheckState::Warn, found: found.into(), advice: Some(advice.into()) }
     }
 
     #[must_use]
     pub fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Fail, found: found.into(), advice: Some(advice.into()) }
+        Self { check, verdict: CheckState::Fail, found: found.into(), advice: Some(advice.into()) }
     }
 
     #[must_use]
     pub fn cannot_tell(check: &'static str, why: impl Into<String>) -> Self {
         Self {
             check,
-            verdict: Verdict::CannotTell,
+            verdict: CheckState::CannotTell,
             found: format!("cannot tell: {}", why.into()),
             advice: None,
         }

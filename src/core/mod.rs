@@ -1,6 +1,6 @@
 //! The pure core: values in, decisions out. No clock, no network, no SQL, no randomness, no logging.
 
-pub mod batch;
+pub mod batch_size;
 pub mod captured_by;
 pub mod certificate;
 pub mod coalesce;

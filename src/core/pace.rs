@@ -38,7 +38,7 @@ pub struct Limits {
     /// The longest rest before a batch.
     pub pause: Duration,
     /// When heavy work may be done; none: always.
-    pub off_peak: Vec<Window>,
+    pub off_peak: Vec<OffPeakWindow>,
 }
 
 /// What a look at the server found.
@@ -195,12 +195,12 @@ impl Governor {
 
 /// A stretch of the day in minutes, UTC; it may cross midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct OffPeakWindow {
     from: u16,
     to: u16,
 }
 
-impl Window {
+impl OffPeakWindow {
     #[must_use]
     pub fn contains(self, minute: u16) -> bool {
         if self.from < self.to {
@@ -224,7 +224,7 @@ impl Window {
     }
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for OffPeakWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to } = self;
         write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, to / 60, to % 60)

@@ -86,7 +86,7 @@ type Result<T> = std::result::Result<T, DecodeError>;
 
 /// Decodes one whole message.
 pub fn decode(bytes: &Bytes) -> Result<Change> {
-    let mut reader = Reader(bytes.clone());
+    let mut reader = MessageReader(bytes.clone());
     let change = reader.change()?;
     match reader.0.len() {
         0 => Ok(change),
@@ -95,9 +95,9 @@ pub fn decode(bytes: &Bytes) -> Result<Change> {
 }
 
 /// What is left of a message.
-struct Reader(Bytes);
+struct MessageReader(Bytes);
 
-impl Reader {
+impl MessageReader {
     fn change(&mut self) -> Result<Change> {
         match self.u8()? {
             b'R' => self.relation().map(Change::Relation),

@@ -19,7 +19,7 @@ pub struct RetryPolicy {
 
 /// What to do after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum NextAttempt {
     RetryAfter(Duration),
     DeadLetter,
 }
@@ -30,15 +30,15 @@ impl RetryPolicy {
 
     /// Decides after the failure number `attempts` (the first is 1). `jitter` is drawn from 0 to 1; whatever
     /// lies outside, NaN included, is brought inside rather than trusted.
-    pub fn next_attempt(&self, attempts: u32, jitter: f64) -> Decision {
+    pub fn next_attempt(&self, attempts: u32, jitter: f64) -> NextAttempt {
         if attempts >= self.max_attempts {
-            return Decision::DeadLetter;
+            return NextAttempt::DeadLetter;
         }
         let jitter = if jitter.is_nan() { 1.0 } else { jitter.clamp(0.0, 1.0) };
         let bound = self.bound_ms(attempts);
         // A bound beyond 2^53 rounds as a float, possibly upwards; the minimum keeps the promise exact.
         let wait = ((bound as f64 * jitter) as u64).min(bound);
-        Decision::RetryAfter(Duration::from_millis(wait))
+        NextAttempt::RetryAfter(Duration::from_millis(wait))
     }
 
     /// The longest wait after the failure number `attempts`: the base, doubled per further failure, up to the
@@ -65,17 +65,17 @@ mod tests {
 
     #[test]
     fn jitter_spans_the_whole_wait() {
-        assert_eq!(POLICY.next_attempt(2, 0.0), Decision::RetryAfter(Duration::ZERO));
-        assert_eq!(POLICY.next_attempt(2, 0.5), Decision::RetryAfter(Duration::from_millis(100)));
-        assert_eq!(POLICY.next_attempt(2, 1.0), Decision::RetryAfter(Duration::from_millis(200)));
+        assert_eq!(POLICY.next_attempt(2, 0.0), NextAttempt::RetryAfter(Duration::ZERO));
+        assert_eq!(POLICY.next_attempt(2, 0.5), NextAttempt::RetryAfter(Duration::from_millis(100)));
+        assert_eq!(POLICY.next_attempt(2, 1.0), NextAttempt::RetryAfter(Duration::from_millis(200)));
     }
 
     #[test]
     fn a_broken_random_source_waits_within_bounds() {
         for jitter in [f64::NAN, f64::INFINITY, 7.0] {
-            assert_eq!(POLICY.next_attempt(1, jitter), Decision::RetryAfter(Duration::from_millis(100)));
+            assert_eq!(POLICY.next_attempt(1, jitter), NextAttempt::RetryAfter(Duration::from_millis(100)));
         }
-        assert_eq!(POLICY.next_attempt(1, -1.0), Decision::RetryAfter(Duration::ZERO));
+        assert_eq!(POLICY.next_attempt(1, -1.0), NextAttempt::RetryAfter(Duration::ZERO));
     }
 
     proptest! {
@@ -83,8 +83,8 @@ mod tests {
         fn never_exceeds_the_cap(base_ms: u64, cap_ms: u64, attempts: u32, jitter: f64) {
             let policy = RetryPolicy { max_attempts: u32::MAX, base_ms, cap_ms };
             match policy.next_attempt(attempts, jitter) {
-                Decision::RetryAfter(wait) => prop_assert!(wait <= Duration::from_millis(cap_ms)),
-                Decision::DeadLetter => prop_assert_eq!(attempts, u32::MAX),
+                NextAttempt::RetryAfter(wait) => prop_assert!(wait <= Duration::from_millis(cap_ms)),
+                NextAttempt::DeadLetter => prop_assert_eq!(attempts, u32::MAX),
             }
         }
 
@@ -97,12 +97,12 @@ mod tests {
         #[test]
         fn dead_letters_exactly_at_the_last_attempt(max_attempts: u32, attempts: u32, jitter in 0.0..=1.0) {
             let policy = RetryPolicy { max_attempts, ..POLICY };
-            let dead = policy.next_attempt(attempts, jitter) == Decision::DeadLetter;
+            let dead = policy.next_attempt(attempts, jitter) == NextAttempt::DeadLetter;
             prop_assert_eq!(dead, attempts >= max_attempts);
             if let Some(before) = max_attempts.checked_sub(1) {
-                prop_assert_ne!(policy.next_attempt(before, jitter), Decision::DeadLetter);
+                prop_assert_ne!(policy.next_attempt(before, jitter), NextAttempt::DeadLetter);
             }
-            prop_assert_eq!(policy.next_attempt(max_attempts, jitter), Decision::DeadLetter);
+            prop_assert_eq!(policy.next_attempt(max_attempts, jitter), NextAttempt::DeadLetter);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::core::captured_by::CapturedBy;
 use crate::core::dead_letter::{code, letter_key};
 use crate::core::finding::Severity;
 use crate::core::handoff::{Handoff, Mapped, Refusal, Source};
-use crate::core::retry::{Decision, RetryPolicy};
+use crate::core::retry::{NextAttempt, RetryPolicy};
 use crate::core::row::Row;
 use crate::core::watermark::Key;
 use crate::daemon::pause::Pause;
@@ -245,7 +245,7 @@ impl Attempts<'_> {
     ) -> Result<()> {
         let may_change = [code::REFUSED, code::VANISHED].contains(&refusal.code);
         match policy.next_attempt(attempts, jitter()) {
-            Decision::RetryAfter(delay) if may_change => {
+            NextAttempt::RetryAfter(delay) if may_change => {
                 self.store.retry_again(&self.term.lease, id, attempts, &refusal.detail, delay).await
             }
             _ => {

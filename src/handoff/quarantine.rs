@@ -2,7 +2,7 @@
 
 use crate::core::dead_letter::{RETRY_KIND, clip, code, letter_key};
 use crate::core::handoff::{Handoff, Refusal, Source};
-use crate::core::retry::{Decision, RetryPolicy};
+use crate::core::retry::{NextAttempt, RetryPolicy};
 use crate::error::{Error, Kind, Result};
 use crate::handoff::deliver::{Delivery, Item, Outcome};
 use crate::store::dead_letter::NewLetter;
@@ -21,7 +21,7 @@ impl<R: Writes> Delivery<'_, R> {
     pub async fn stage(&self, item: &Item, cause: &Error, policy: RetryPolicy) -> Result<Outcome> {
         let refusal = refusal(&item.source, &item.key, cause);
         let delay = match policy.next_attempt(1, jitter()) {
-            Decision::RetryAfter(delay) if refusal.code == code::REFUSED => delay,
+            NextAttempt::RetryAfter(delay) if refusal.code == code::REFUSED => delay,
             _ => {
                 let refused = self.set_aside(&item.source, &refusal, &item.handoffs, 1).await?;
                 return Ok(Outcome { refused, ..Outcome::default() });

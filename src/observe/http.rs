@@ -6,7 +6,7 @@
 use crate::config::Config;
 use crate::core::exposition::CONTENT_TYPE;
 use crate::error::{Error, Kind, Result};
-use crate::observe::onlooker::{Onlooker, Question};
+use crate::observe::onlooker::{Observer, Question};
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -48,7 +48,7 @@ pub fn serve(config: Config, listen: SocketAddr) -> Result<()> {
     let serving = move || {
         runtime.block_on(async move {
             let ended = match TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(Door::of(listener), pages(Onlooker::start(config))).await,
+                Ok(listener) => axum::serve(Door::of(listener), pages(Observer::start(config))).await,
                 Err(e) => Err(e),
             };
             if let Err(e) = ended {
@@ -61,7 +61,7 @@ pub fn serve(config: Config, listen: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-fn pages(onlooker: Onlooker) -> Router {
+fn pages(onlooker: Observer) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
@@ -71,14 +71,14 @@ fn pages(onlooker: Onlooker) -> Router {
         .with_state(onlooker)
 }
 
-async fn metrics(State(onlooker): State<Onlooker>) -> Response {
+async fn metrics(State(onlooker): State<Observer>) -> Response {
     match onlooker.ask(Question::Metrics).await {
         Ok(text) => page(StatusCode::OK, CONTENT_TYPE, text),
         Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
     }
 }
 
-async fn healthz(State(onlooker): State<Onlooker>) -> Response {
+async fn healthz(State(onlooker): State<Observer>) -> Response {
     let (status, line) = match onlooker.ask(Question::Health).await {
         Ok(line) => (StatusCode::OK, line),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),

@@ -35,11 +35,11 @@ pub async fn open(config: &Config) -> Result<Session<role::Onlooker>> {
 
 /// Where to put questions.
 #[derive(Clone)]
-pub struct Onlooker {
+pub struct Observer {
     questions: mpsc::Sender<Ask>,
 }
 
-impl Onlooker {
+impl Observer {
     /// Starts the task that answers. It is no request's: who hangs up leaves no session and no statement behind.
     pub fn start(config: Config) -> Self {
         let (questions, asked) = mpsc::channel(WAITING);

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// What an audit says of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Discrepancy {
     /// A signal of it is nowhere.
     Missing,
     /// A signal of it stands beside the one that it should have.
@@ -22,7 +22,7 @@ pub enum Verdict {
     Orphan,
 }
 
-impl Verdict {
+impl Discrepancy {
     pub const ALL: [Self; 3] = [Self::Missing, Self::Doubled, Self::Orphan];
 
     #[must_use]
@@ -65,7 +65,7 @@ pub struct Checkpoint<'a> {
     pub progress: &'a Value,
     /// The first of its audit: the names of the last one are forgotten.
     pub anew: bool,
-    pub names: &'a [(Verdict, String)],
+    pub names: &'a [(Discrepancy, String)],
 }
 
 fn depth(full: bool) -> &'static str {
@@ -126,7 +126,7 @@ impl<R> Session<R> {
         &self,
         source: &str,
         full: bool,
-        verdict: Verdict,
+        verdict: Discrepancy,
         limit: i64,
         mut each: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {

@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 pub struct Reading {
     pub worker: Option<WorkerReading>,
     pub sources: Vec<SourceReading>,
-    pub repairs: Vec<Repairs>,
+    pub repairs: Vec<RepairTotal>,
     pub slot: Option<SlotReading>,
     /// Where the stream is durable on our side, as a number of bytes.
     pub durable_lsn: Option<u64>,
@@ -54,7 +54,7 @@ pub struct SourceReading {
 }
 
 #[derive(Debug, Clone)]
-pub struct Repairs {
+pub struct RepairTotal {
     pub source: String,
     pub reason: String,
     pub repaired: i64,
@@ -80,7 +80,7 @@ impl<R> Session<R> {
         let sources = self.rows(include_str!("sql/metrics/sources.sql"), &[&worker]).await?;
         reading.sources = sources.iter().map(source).collect::<Result<_>>()?;
         for row in self.rows(include_str!("sql/metrics/repairs.sql"), &[&worker]).await? {
-            reading.repairs.push(Repairs {
+            reading.repairs.push(RepairTotal {
                 source: row.try_get(0)?,
                 reason: row.try_get(1)?,
                 repaired: row.try_get(2)?,

@@ -31,7 +31,7 @@ pub struct Promoted {
 
 /// What a grant or a revocation came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct TrustChange {
     pub changed: bool,
     /// Rows that were captured as untrusted and are handed off now.
     pub promoted: i64,
@@ -70,10 +70,10 @@ impl<R: Writes> Session<R> {
         producer: &str,
         trusted: bool,
         actor: Option<&str>,
-    ) -> Result<Change> {
+    ) -> Result<TrustChange> {
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &source, &producer, &trusted, &actor];
         let row = self.one(include_str!("sql/trust/set.sql"), &params).await?;
-        Ok(Change { changed: row.try_get(0)?, promoted: row.try_get(1)? })
+        Ok(TrustChange { changed: row.try_get(0)?, promoted: row.try_get(1)? })
     }
 
     /// Promotes a part of it, so that no batch waits long for the lock that it takes. Without a lease, as an operator.

@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 
 /// One watched worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Watched {
+pub struct WorkerWatch {
     pub worker: String,
     pub last_tick_at: String,
     pub silent_seconds: f64,
@@ -70,7 +70,7 @@ impl<R> Session<R> {
 
 impl<R: Writes> Session<R> {
     /// Looks who is silent; raises and resolves the findings about it.
-    pub async fn watch(&self) -> Result<Vec<Watched>> {
+    pub async fn watch(&self) -> Result<Vec<WorkerWatch>> {
         let rows =
             self.rows(include_str!("sql/watch/watch.sql"), &[]).await.map_err(|e| match e.state() {
                 Some(SqlState::UNDEFINED_FUNCTION) => {
@@ -80,7 +80,7 @@ impl<R: Writes> Session<R> {
             })?;
         rows.iter()
             .map(|row| {
-                Ok(Watched {
+                Ok(WorkerWatch {
                     worker: row.try_get("worker_name")?,
                     last_tick_at: row.try_get("last_tick_at")?,
                     silent_seconds: row.try_get("silent_seconds")?,

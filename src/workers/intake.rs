@@ -112,7 +112,7 @@ struct IntakeRounds {
     pacer: Pacer,
     audit: AuditRows,
     /// The sources as they were last read.
-    known: Option<Vec<Reading>>,
+    known: Option<Vec<SourceShape>>,
 }
 
 impl IntakeRounds {
@@ -219,9 +219,9 @@ impl Rounds for IntakeRounds {
 
 /// What the lanes read a source by: its definition, which columns' types are rendered apart, and which the server may test.
 /// The latter two change when somebody alters a column's type.
-type Reading = (SourceDefinition, BTreeSet<String>, BTreeSet<String>);
+type SourceShape = (SourceDefinition, BTreeSet<String>, BTreeSet<String>);
 
-async fn definitions(store: &Writer, worker: &str) -> Result<Vec<Reading>> {
+async fn definitions(store: &Writer, worker: &str) -> Result<Vec<SourceShape>> {
     let sources = store.registered(worker).await?.sources;
     let reading = |s: &Arc<Source>| (s.definition.clone(), s.cast_apart.clone(), s.plain_text.clone());
     Ok(sources.iter().map(reading).collect())

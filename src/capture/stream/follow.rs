@@ -78,7 +78,7 @@ struct Committed {
 }
 
 /// What the loop woke up for.
-enum Step {
+enum WokenBy {
     Recorded(Result<Committed>),
     Arrived(Event),
     /// Nothing for a while.
@@ -182,19 +182,19 @@ impl<'a> Follower<'a> {
                 () = shared.term.told_to_stop() => return Ok(End::Done),
                 _ = self.definitions.changed() => return Ok(End::Redefined),
                 problem = shared.stream.objected() => return Err(Error::new(Kind::Replication, problem)),
-                batch = recorded(&mut self.in_flight), if in_flight => Step::Recorded(batch),
-                event = stream.next(), if room => Step::Arrived(event?),
-                () = tokio::time::sleep_until(due.into()), if behind && !self.pending.open => Step::Due,
-                () = tokio::time::sleep(self.probe.ask_after()), if !in_flight => Step::Quiet,
+                batch = recorded(&mut self.in_flight), if in_flight => WokenBy::Recorded(batch),
+                event = stream.next(), if room => WokenBy::Arrived(event?),
+                () = tokio::time::sleep_until(due.into()), if behind && !self.pending.open => WokenBy::Due,
+                () = tokio::time::sleep(self.probe.ask_after()), if !in_flight => WokenBy::Quiet,
             };
             match step {
-                Step::Recorded(batch) => {
+                WokenBy::Recorded(batch) => {
                     self.in_flight = None;
                     self.record(&batch?, stream);
                 }
-                Step::Arrived(event) => self.take_all(event, stream).await?,
-                Step::Quiet => self.probe().await?,
-                Step::Due => {}
+                WokenBy::Arrived(event) => self.take_all(event, stream).await?,
+                WokenBy::Quiet => self.probe().await?,
+                WokenBy::Due => {}
             }
         }
     }

@@ -29,7 +29,7 @@ pub struct Sample {
     pub term: i64,
     pub reason: Option<String>,
     /// `None`: there is no slot of that name. A physical one under it is not ours.
-    pub slot: Option<Slot>,
+    pub slot: Option<SlotSample>,
     pub open_ranges: i64,
     /// Handoffs by kind: through the stream, by polling, by reconciling.
     pub kinds: BTreeMap<String, [i64; 3]>,
@@ -42,7 +42,7 @@ pub struct Sample {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Slot {
+pub struct SlotSample {
     pub ours: bool,
     /// Bytes of log that the server keeps for it.
     pub retained: i64,
@@ -111,7 +111,7 @@ impl Sampler {
         self.last.open_ranges = row.try_get("open_ranges")?;
         let kind: Option<String> = row.try_get("slot_type")?;
         self.last.slot = match kind {
-            Some(kind) => Some(Slot {
+            Some(kind) => Some(SlotSample {
                 ours: kind == "logical",
                 retained: row.try_get::<_, Option<i64>>("retained")?.unwrap_or(0),
                 behind: row.try_get::<_, Option<i64>>("behind")?.unwrap_or(0),

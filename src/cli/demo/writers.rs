@@ -41,7 +41,7 @@ pub async fn start(url: &str, rate: f64, tally: &Arc<Tally>) -> Result<JoinSet<R
     let mut writers = JoinSet::new();
     for number in 0..WRITERS {
         let client = super::stage::connect(url, &format!("demo writer {}", number + 1)).await?;
-        let writer = Writer {
+        let writer = BirthWriter {
             births: client.prepare(include_str!("sql/births.sql")).await?,
             changes: client.prepare(include_str!("sql/changes.sql")).await?,
             client,
@@ -57,7 +57,7 @@ pub async fn start(url: &str, rate: f64, tally: &Arc<Tally>) -> Result<JoinSet<R
     Ok(writers)
 }
 
-struct Writer {
+struct BirthWriter {
     client: Client,
     births: Statement,
     changes: Statement,
@@ -66,7 +66,7 @@ struct Writer {
     tally: Arc<Tally>,
 }
 
-impl Writer {
+impl BirthWriter {
     async fn steady(mut self, rate: f64) -> Result<()> {
         let mut due = Instant::now();
         while !self.tally.done() {

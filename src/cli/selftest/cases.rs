@@ -2,7 +2,7 @@
 
 use crate::cli::selftest::child::{Daemon, Recipe};
 use crate::cli::selftest::stage::Means;
-use crate::cli::selftest::verdict::{Compared, Verdict, judge};
+use crate::cli::selftest::verdict::{CaseResult, RowCounts, judge};
 use crate::error::Result;
 use crate::store::role::Admin;
 use crate::store::{Session, connect, quote};
@@ -48,7 +48,7 @@ impl Case {
 }
 
 /// What a case is played with.
-pub struct Scene<'a> {
+pub struct CaseStage<'a> {
     pub recipe: Recipe<'a>,
     pub means: &'a Means,
     pub store: &'a Session<Admin>,
@@ -58,8 +58,8 @@ pub struct Scene<'a> {
     pub patience: Duration,
 }
 
-impl Scene<'_> {
-    pub async fn play(&mut self, case: Case) -> Result<Verdict> {
+impl CaseStage<'_> {
+    pub async fn play(&mut self, case: Case) -> Result<CaseResult> {
         let label = case.name();
         match case {
             Case::LateCommit => {
@@ -93,19 +93,19 @@ impl Scene<'_> {
     }
 
     /// Others write and are handed off while the transaction is open; then it commits behind them.
-    async fn while_open(&self, label: &str) -> Result<Verdict> {
+    async fn while_open(&self, label: &str) -> Result<CaseResult> {
         self.write(label).await?;
         let verdict = self.settled(label).await?;
         self.other.client().batch_execute("commit").await?;
-        if let Verdict::Failed(problem) = verdict {
-            return Ok(Verdict::Failed(format!("while another transaction was open, {problem}")));
+        if let CaseResult::Failed(problem) = verdict {
+            return Ok(CaseResult::Failed(format!("while another transaction was open, {problem}")));
         }
         self.settled(label).await
     }
 
-    async fn prepared(&self, label: &str) -> Result<Verdict> {
+    async fn prepared(&self, label: &str) -> Result<CaseResult> {
         if !self.means.may_prepare {
-            return Ok(Verdict::Skipped("max_prepared_transactions is 0".to_owned()));
+            return Ok(CaseResult::Skipped("max_prepared_transactions is 0".to_owned()));
         }
         let client = self.other.client();
         client.batch_execute("begin").await?;
@@ -114,16 +114,16 @@ impl Scene<'_> {
         self.write(label).await?;
         let verdict = self.settled(label).await?;
         client.batch_execute(include_str!("sql/commit_prepared.sql")).await?;
-        if let Verdict::Failed(problem) = verdict {
-            return Ok(Verdict::Failed(format!("while a transaction was prepared, {problem}")));
+        if let CaseResult::Failed(problem) = verdict {
+            return Ok(CaseResult::Failed(format!("while a transaction was prepared, {problem}")));
         }
         self.settled(label).await
     }
 
     /// The slot goes under the stream; rows come meanwhile and afterwards, and the stream comes back.
-    async fn dropped_slot(&mut self, label: &str) -> Result<Verdict> {
+    async fn dropped_slot(&mut self, label: &str) -> Result<CaseResult> {
         if self.recipe.mode == "poll" {
-            return Ok(Verdict::Skipped("there is no slot in mode poll".to_owned()));
+            return Ok(CaseResult::Skipped("there is no slot in mode poll".to_owned()));
         }
         let config = self.recipe.config;
         let admin = connect::open_patient(&config.replication, "gov-handoff selftest").await?;
@@ -134,35 +134,35 @@ impl Scene<'_> {
         let deadline = Instant::now() + self.patience;
         while let Err(e) = admin.drop_slot(&config.slot).await {
             if Instant::now() > deadline {
-                return Ok(Verdict::Failed(format!("the slot could not be dropped: {e}")));
+                return Ok(CaseResult::Failed(format!("the slot could not be dropped: {e}")));
             }
             admin.release_slot(&config.slot).await?;
         }
         self.write(label).await?;
         let verdict = self.settled(label).await?;
-        if verdict != Verdict::Passed {
+        if verdict != CaseResult::Passed {
             return Ok(verdict);
         }
         if let Err(e) = self.daemon.captures(self.store, "stream", self.patience).await {
-            return Ok(Verdict::Failed(format!("the stream did not come back: {e}")));
+            return Ok(CaseResult::Failed(format!("the stream did not come back: {e}")));
         }
         self.write(label).await?;
         self.settled(label).await
     }
 
     /// Killed as soon as its commit shows, which is before the acknowledgement goes out; rows come while it is gone.
-    async fn killed(&mut self, label: &str) -> Result<Verdict> {
+    async fn killed(&mut self, label: &str) -> Result<CaseResult> {
         self.write(label).await?;
         let verdict = self.settled(label).await?;
         self.daemon.kill().await;
-        if verdict != Verdict::Passed {
+        if verdict != CaseResult::Passed {
             return Ok(verdict);
         }
         self.write(label).await?;
         self.daemon = self.recipe.start()?;
         let wanted = if self.recipe.mode == "poll" { "poll" } else { "stream" };
         if let Err(e) = self.daemon.captures(self.store, wanted, self.patience).await {
-            return Ok(Verdict::Failed(format!("the daemon did not come back: {e}")));
+            return Ok(CaseResult::Failed(format!("the daemon did not come back: {e}")));
         }
         self.settled(label).await
     }
@@ -179,14 +179,14 @@ impl Scene<'_> {
     }
 
     /// Compares until it is right or patience ends.
-    async fn settled(&self, label: &str) -> Result<Verdict> {
+    async fn settled(&self, label: &str) -> Result<CaseResult> {
         let deadline = Instant::now() + self.patience;
         loop {
             let rows = self.store.client().query(include_str!("sql/compare.sql"), &[&label]).await?;
             let rows: Vec<_> = rows
                 .iter()
                 .map(|row| {
-                    Ok(Compared {
+                    Ok(RowCounts {
                         source: row.try_get("source")?,
                         key: row.try_get("key")?,
                         written: row.try_get("written")?,
@@ -195,7 +195,7 @@ impl Scene<'_> {
                 })
                 .collect::<Result<_>>()?;
             let verdict = judge(&rows);
-            if verdict == Verdict::Passed || Instant::now() >= deadline {
+            if verdict == CaseResult::Passed || Instant::now() >= deadline {
                 return Ok(verdict);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "verdict", content = "detail")]
-pub enum Verdict {
+pub enum CaseResult {
     Passed,
     Failed(String),
     Skipped(String),
@@ -12,7 +12,7 @@ pub enum Verdict {
 
 /// One row of a case: whether it was written, how often it was captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compared {
+pub struct RowCounts {
     pub source: String,
     pub key: String,
     pub written: bool,
@@ -24,8 +24,8 @@ const NAMED: usize = 5;
 
 /// Every row once, and nothing that is no row.
 #[must_use]
-pub fn judge(rows: &[Compared]) -> Verdict {
-    let named = |what: &str, wrong: &dyn Fn(&&Compared) -> bool| {
+pub fn judge(rows: &[RowCounts]) -> CaseResult {
+    let named = |what: &str, wrong: &dyn Fn(&&RowCounts) -> bool| {
         let found: Vec<_> = rows.iter().filter(wrong).collect();
         let keys: Vec<_> = found.iter().take(NAMED).map(|r| format!("{} {}", r.source, r.key)).collect();
         (!found.is_empty()).then(|| format!("{} {what}: {}", found.len(), keys.join(", ")))
@@ -39,9 +39,9 @@ pub fn judge(rows: &[Compared]) -> Verdict {
     .flatten()
     .collect();
     match (rows.iter().any(|r| r.written), problems.is_empty()) {
-        (false, _) => Verdict::Failed("nothing was written".to_owned()),
-        (true, true) => Verdict::Passed,
-        (true, false) => Verdict::Failed(problems.join("; ")),
+        (false, _) => CaseResult::Failed("nothing was written".to_owned()),
+        (true, true) => CaseResult::Passed,
+        (true, false) => CaseResult::Failed(problems.join("; ")),
     }
 }
 
@@ -49,20 +49,20 @@ pub fn judge(rows: &[Compared]) -> Verdict {
 mod tests {
     use super::*;
 
-    fn row(key: &str, written: bool, captured: i64) -> Compared {
-        Compared { source: "s".to_owned(), key: key.to_owned(), written, captured }
+    fn row(key: &str, written: bool, captured: i64) -> RowCounts {
+        RowCounts { source: "s".to_owned(), key: key.to_owned(), written, captured }
     }
 
     #[test]
     fn every_row_once_is_a_pass_and_nothing_else_is() {
-        assert_eq!(judge(&[row("1", true, 1), row("2", true, 1)]), Verdict::Passed);
+        assert_eq!(judge(&[row("1", true, 1), row("2", true, 1)]), CaseResult::Passed);
         for (rows, word) in [
             (vec![], "nothing was written"),
             (vec![row("1", true, 1), row("2", true, 0)], "1 not handed off: s 2"),
             (vec![row("1", true, 2)], "1 handed off twice: s 1"),
             (vec![row("1", true, 1), row("9", false, 1)], "1 handed off that were never committed: s 9"),
         ] {
-            assert_eq!(judge(&rows), Verdict::Failed(word.to_owned()));
+            assert_eq!(judge(&rows), CaseResult::Failed(word.to_owned()));
         }
     }
 }

@@ -4,27 +4,27 @@ use super::*;
 
 #[test]
 fn versions_and_levels() {
-    assert_eq!(server_version(140_011).verdict, Verdict::Fail);
+    assert_eq!(server_version(140_011).verdict, CheckState::Fail);
     assert_eq!(server_version(160_013), Check::ok("server version", "16.13"));
-    assert_eq!(server_version(190_000).verdict, Verdict::Warn);
-    assert_eq!(wal_level("logical", true, true).verdict, Verdict::Ok);
-    assert_eq!(wal_level("replica", true, true).verdict, Verdict::Fail);
-    assert_eq!(wal_level("replica", false, true).verdict, Verdict::Warn);
-    assert_eq!(wal_level("replica", false, false).verdict, Verdict::Ok);
+    assert_eq!(server_version(190_000).verdict, CheckState::Warn);
+    assert_eq!(wal_level("logical", true, true).verdict, CheckState::Ok);
+    assert_eq!(wal_level("replica", true, true).verdict, CheckState::Fail);
+    assert_eq!(wal_level("replica", false, true).verdict, CheckState::Warn);
+    assert_eq!(wal_level("replica", false, false).verdict, CheckState::Ok);
 }
 
 #[test]
 fn room_is_needed_only_by_who_has_none() {
-    assert_eq!(room("slots", "max", 9, 10, false).verdict, Verdict::Ok);
-    assert_eq!(room("slots", "max", 10, 10, false).verdict, Verdict::Warn);
-    assert_eq!(room("slots", "max", 10, 10, true).verdict, Verdict::Ok);
+    assert_eq!(room("slots", "max", 9, 10, false).verdict, CheckState::Ok);
+    assert_eq!(room("slots", "max", 10, 10, false).verdict, CheckState::Warn);
+    assert_eq!(room("slots", "max", 10, 10, true).verdict, CheckState::Ok);
 }
 
 #[test]
 fn a_slot_is_judged_by_its_share_and_by_who_reads_it() {
-    assert_eq!(retained(49, 100, None, true).verdict, Verdict::Ok);
-    assert_eq!(retained(50, 100, None, true).verdict, Verdict::Warn);
-    assert_eq!(retained(1, 100, None, false).verdict, Verdict::Warn);
+    assert_eq!(retained(49, 100, None, true).verdict, CheckState::Ok);
+    assert_eq!(retained(50, 100, None, true).verdict, CheckState::Warn);
+    assert_eq!(retained(1, 100, None, false).verdict, CheckState::Warn);
     let growing = retained(1 << 30, 4 << 30, Some(f64::from(1 << 20)), true);
     assert_eq!(growing.found, "1.0 GiB of 4.0 GiB, 51 min to go at the present rate");
     assert_eq!(seconds_left(10, 100, Some(0.0)), None);
@@ -33,38 +33,38 @@ fn a_slot_is_judged_by_its_share_and_by_who_reads_it() {
 
 #[test]
 fn the_servers_own_bound_may_be_too_low_or_missing_when_needed() {
-    assert_eq!(keep_size(10, 100, true, true).verdict, Verdict::Warn);
-    assert_eq!(keep_size(100, 100, true, false).verdict, Verdict::Ok);
-    assert_eq!(keep_size(-1, 100, true, false).verdict, Verdict::Warn);
-    assert_eq!(keep_size(-1, 100, false, false).verdict, Verdict::Ok);
-    assert_eq!(keep_size(-1, 100, true, true).verdict, Verdict::Ok);
+    assert_eq!(keep_size(10, 100, true, true).verdict, CheckState::Warn);
+    assert_eq!(keep_size(100, 100, true, false).verdict, CheckState::Ok);
+    assert_eq!(keep_size(-1, 100, true, false).verdict, CheckState::Warn);
+    assert_eq!(keep_size(-1, 100, false, false).verdict, CheckState::Ok);
+    assert_eq!(keep_size(-1, 100, true, true).verdict, CheckState::Ok);
 }
 
 #[test]
 fn holes_holders_and_clocks() {
-    assert_eq!(holes("s", 50_000, 1, 60_000).verdict, Verdict::Ok);
+    assert_eq!(holes("s", 50_000, 1, 60_000).verdict, CheckState::Ok);
     assert!(holes("s", 50_001, 1, 60_000).found.contains("about 250 ms a pass"));
-    assert_eq!(holes("s", 50_001, 1, 60_000).verdict, Verdict::Warn);
-    assert_eq!(frontier(None).verdict, Verdict::Ok);
-    assert_eq!(frontier(Some(("pid 1".into(), Some(1.0)))).verdict, Verdict::Ok);
-    assert_eq!(frontier(Some(("pid 1".into(), Some(301.0)))).verdict, Verdict::Warn);
-    assert_eq!(clocks(-5.1).verdict, Verdict::Warn);
-    assert_eq!(clocks(4.9).verdict, Verdict::Ok);
+    assert_eq!(holes("s", 50_001, 1, 60_000).verdict, CheckState::Warn);
+    assert_eq!(frontier(None).verdict, CheckState::Ok);
+    assert_eq!(frontier(Some(("pid 1".into(), Some(1.0)))).verdict, CheckState::Ok);
+    assert_eq!(frontier(Some(("pid 1".into(), Some(301.0)))).verdict, CheckState::Warn);
+    assert_eq!(clocks(-5.1).verdict, CheckState::Warn);
+    assert_eq!(clocks(4.9).verdict, CheckState::Ok);
 }
 
 #[test]
 fn what_cannot_be_told_is_worse_than_well_and_better_than_a_warning() {
-    assert!(Verdict::Ok < Verdict::CannotTell && Verdict::CannotTell < Verdict::Warn);
-    assert!(Verdict::Warn < Verdict::Fail);
+    assert!(CheckState::Ok < CheckState::CannotTell && CheckState::CannotTell < CheckState::Warn);
+    assert!(CheckState::Warn < CheckState::Fail);
 }
 
 #[test]
 fn a_stranger_may_create_beside_us_and_not_among_the_gates() {
     let somebody = ["app".to_owned()];
-    assert_eq!(creators("gov_handoff", true, &[]).verdict, Verdict::Ok);
-    assert_eq!(creators("gov_handoff", true, &somebody).verdict, Verdict::Fail);
-    assert_eq!(creators("public", false, &somebody).verdict, Verdict::Ok);
-    assert_eq!(creators("public", false, &["PUBLIC".to_owned()]).verdict, Verdict::Warn);
+    assert_eq!(creators("gov_handoff", true, &[]).verdict, CheckState::Ok);
+    assert_eq!(creators("gov_handoff", true, &somebody).verdict, CheckState::Fail);
+    assert_eq!(creators("public", false, &somebody).verdict, CheckState::Ok);
+    assert_eq!(creators("public", false, &["PUBLIC".to_owned()]).verdict, CheckState::Warn);
 }
 
 #[test]
@@ -75,6 +75,6 @@ fn a_trigger_inside_a_gate_belongs_to_somebody_trusted_and_names_its_schemas() {
         foreign_trigger(&ForeignTrigger { table, trigger, function, owner, trusted, pinned })
     };
     assert_eq!(told(true, true), Check::ok("triggers", "t on event_outbox calls f() of o"));
-    assert_eq!(told(false, true).verdict, Verdict::Warn);
+    assert_eq!(told(false, true).verdict, CheckState::Warn);
     assert!(told(true, false).found.ends_with("without a search_path"));
 }

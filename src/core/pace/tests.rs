@@ -62,21 +62,21 @@ fn heavy_work_waits_for_the_load_to_pass_but_not_for_ever() {
 
 #[test]
 fn off_peak_windows_may_cross_midnight() {
-    let night = Window::parse("22:00-06:30").unwrap();
+    let night = OffPeakWindow::parse("22:00-06:30").unwrap();
     assert_eq!(night.to_string(), "22:00-06:30");
     let inside = |h: u16, m: u16| night.contains(h * 60 + m);
     assert!(inside(22, 0) && inside(23, 59) && inside(0, 0) && inside(6, 29));
     assert!(!inside(6, 30) && !inside(21, 59) && !inside(12, 0));
-    let noon = Window::parse("12:00 - 13:00").unwrap();
+    let noon = OffPeakWindow::parse("12:00 - 13:00").unwrap();
     assert!(noon.contains(12 * 60) && !noon.contains(13 * 60) && !noon.contains(0));
     for wrong in ["", "22:00", "24:00-01:00", "1:60-2:00", "a-b", "05:00-05:00"] {
-        assert_eq!(Window::parse(wrong), None, "{wrong}");
+        assert_eq!(OffPeakWindow::parse(wrong), None, "{wrong}");
     }
 }
 
 #[test]
 fn outside_the_windows_heavy_work_waits_and_batches_do_not() {
-    let limits = Limits { off_peak: vec![Window::parse("22:00-06:00").unwrap()], ..limits() };
+    let limits = Limits { off_peak: vec![OffPeakWindow::parse("22:00-06:00").unwrap()], ..limits() };
     let mut governor = Governor::default();
     assert!(Pace::first(&limits).deferred.is_some(), "not even before the first look");
     let noon = governor.decide(&Load::default(), &limits, Instant::now(), 12 * 60);

@@ -5,7 +5,7 @@
 use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::error::{Error, Result};
-use crate::store::read::{CAREFUL_PAGE, Depth, Found, Span, statement, text_row};
+use crate::store::read::{CAREFUL_PAGE, Found, RangeDepth, Span, statement, text_row};
 use crate::store::role::Reads;
 use crate::store::{Session, quote};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ impl<R: Reads> Session<R> {
         &self,
         worker: &str,
         source: &Source,
-        depth: Depth,
+        depth: RangeDepth,
         from: i64,
         limit: i64,
     ) -> Result<Vec<Found>> {

@@ -30,7 +30,7 @@ pub struct Found {
 
 /// Which ranges a pass probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum RangeDepth {
     /// The tail and the holes somebody may still fill.
     Hot,
     All,

@@ -5,7 +5,7 @@ use crate::core::gap::Range;
 use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::read::{BATCH_BYTES, Bound, Depth, Found, Span, statement, text_row};
+use crate::store::read::{BATCH_BYTES, Bound, Found, RangeDepth, Span, statement, text_row};
 use crate::store::role::Reads;
 use crate::store::{Session, quote};
 use futures_util::TryStreamExt;
@@ -24,7 +24,7 @@ impl<R: Reads> Session<R> {
         worker: &str,
         source: &Source,
         columns: &str,
-        depth: Depth,
+        depth: RangeDepth,
         from: i64,
         limit: i64,
     ) -> Result<Vec<Found>> {

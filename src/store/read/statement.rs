@@ -2,7 +2,7 @@
 
 use crate::core::handoff::Source;
 use crate::store::quote;
-use crate::store::read::Depth;
+use crate::store::read::RangeDepth;
 
 /// Where a row lies, alone.
 pub const PLACE: &str = "t.ctid::text as place";
@@ -15,9 +15,9 @@ pub fn key_column(source: &Source) -> String {
 
 /// A page of the open ranges. `columns` are all that are read, or the key alone.
 #[must_use]
-pub fn ranges(source: &Source, columns: &str, depth: Depth) -> String {
+pub fn ranges(source: &Source, columns: &str, depth: RangeDepth) -> String {
     let definition = &source.definition;
-    let hot = if depth == Depth::Hot { "and g.hot" } else { "" };
+    let hot = if depth == RangeDepth::Hot { "and g.hot" } else { "" };
     let (lowest, highest) = definition.id.id_type.bounds().unwrap_or((i64::MIN, i64::MAX));
     let bound = |id: i64| format!("'{id}'::bigint");
     quote::fill(

@@ -3,7 +3,7 @@
 use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
-use crate::store::read::{Bound, Depth, Span, statement};
+use crate::store::read::{Bound, RangeDepth, Span, statement};
 use crate::store::role::Reads;
 use crate::store::source::catalogue::Strategy;
 use crate::store::{Session, quote};
@@ -55,7 +55,7 @@ impl<R: Reads> Session<R> {
     /// Each way in which rows are read, over no row.
     async fn read_nothing(&self, source: &Source, strategy: &Strategy) -> Result<()> {
         if matches!(strategy, Strategy::Ranges { .. }) {
-            self.rows_in_ranges(NOBODY, source, Depth::All, 0, 1).await?;
+            self.rows_in_ranges(NOBODY, source, RangeDepth::All, 0, 1).await?;
         }
         self.rows_by_key(source, &[]).await?;
         self.rows_in_span(source, &Span::default(), None, 0, None).await?;

@@ -12,13 +12,13 @@ const QUICK_PART: u32 = 4;
 
 /// The rows of one batch of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Batch {
+pub struct BatchSize {
     rows: u32,
     most: u32,
     quick: u32,
 }
 
-impl Batch {
+impl BatchSize {
     /// As much as both the source's definition and the configuration allow.
     #[must_use]
     pub fn within(definition: u32, configured: usize) -> Self {
@@ -77,25 +77,25 @@ mod tests {
 
     #[test]
     fn the_smaller_of_both_limits_holds() {
-        assert_eq!(Batch::within(5_000, 20).rows(), 20);
-        assert_eq!(Batch::within(2_000, 5_000).rows(), 2_000);
+        assert_eq!(BatchSize::within(5_000, 20).rows(), 20);
+        assert_eq!(BatchSize::within(2_000, 5_000).rows(), 2_000);
     }
 
     #[test]
     fn it_is_halved_down_to_a_floor_and_then_says_so() {
-        let mut batch = Batch::within(5_000, 5_000);
+        let mut batch = BatchSize::within(5_000, 5_000);
         assert!(batch.exceeded() && batch.is_reduced());
         assert_eq!(batch.rows(), 2_500);
         while batch.exceeded() {}
         assert_eq!(batch.rows(), 50);
-        let mut tiny = Batch::within(5_000, 20);
+        let mut tiny = BatchSize::within(5_000, 20);
         assert!(!tiny.exceeded() && !tiny.is_reduced());
         assert_eq!(tiny.rows(), 20);
     }
 
     #[test]
     fn it_grows_back_after_enough_quick_ones_and_not_beyond() {
-        let mut batch = Batch::within(5_000, 5_000);
+        let mut batch = BatchSize::within(5_000, 5_000);
         batch.exceeded();
         batch.exceeded();
         for _ in 0..QUICK_IN_A_ROW {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_quick_starts_the_count_anew() {
-        let mut batch = Batch::within(5_000, 5_000);
+        let mut batch = BatchSize::within(5_000, 5_000);
         batch.exceeded();
         for _ in 0..20 {
             for _ in 1..QUICK_IN_A_ROW {
