@@ -123,17 +123,29 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
         "select count(*) from pg_replication_slots s join gov_stream_position p using (slot_name)
           where slot_name = '{slot}' and s.confirmed_flush_lsn > p.durable_lsn"
     );
+    let past = |position: &str| {
+        format!(
+            "select count(*) from pg_replication_slots where slot_name = '{slot}' and confirmed_flush_lsn >= '{position}'"
+        )
+    };
     let mut acknowledged = 0;
     for round in 0..3 {
         let mut daemon = registry.daemon("stream", &SMALL);
         registry.until_streaming().await;
-        for birth in 0..60 {
+        // At least sixty, and until the first thirty are acknowledged; the kill comes while they are written.
+        let (mut birth, mut thirty) = (0, String::new());
+        while birth < 60 || registry.number(&past(&thirty)).await == 0 {
             registry.births(&format!("lone-{round}-{birth}-"), 1).await;
             assert_eq!(registry.number(&ahead).await, 0, "acknowledged ahead of the record");
             let code = format!("lone-{round}-{birth}-1");
             let alone =
                 format!("select count(*) > 0 from verify.handoffs where canonical_address like '%:{code}'");
             registry.until(&alone).await;
+            birth += 1;
+            if birth == 30 {
+                thirty = registry.text("select pg_current_wal_insert_lsn()::text").await;
+            }
+            assert!(birth < 5_000, "nothing is acknowledged");
         }
         daemon.kill();
         acknowledged = assert_acknowledged_is_recorded(&registry).await;
@@ -145,10 +157,7 @@ async fn lone_births_are_acknowledged_only_when_their_position_is_recorded() {
     registry.until_all_handed_off().await;
     // At rest the last of them is acknowledged without anything after it.
     let here = registry.text("select pg_current_wal_insert_lsn()::text").await;
-    let past = format!(
-        "select count(*) from pg_replication_slots where slot_name = '{slot}' and confirmed_flush_lsn >= '{here}'"
-    );
-    until("the slot is let go", async || registry.number(&past).await == 1).await;
+    registry.until_acknowledged(&here).await;
     // Told to end just after one, it leaves nothing to be sent again.
     // Asked before it commits: afterwards our own commit may lie before the answer.
     registry.sql("begin").await;
