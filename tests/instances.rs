@@ -298,9 +298,9 @@ async fn without_the_term_in_the_fence_two_writers_are_seen() {
     let mut company = Company::of(2, "poll", "1s").await;
     company.registry.sql(WITHOUT_THE_FENCE).await;
     let url = company.registry.url.clone();
-    // Which of its tasks a thawed process runs first is chance; ten times in a row it is not.
+    // Which of its tasks a thawed process runs first is chance; thirty times in a row it is not.
     let seen = under_writers(&url, 7, 3, async {
-        for _ in 0..10 {
+        for _ in 0..30 {
             let (which, term) = (company.holder().await, company.term().await);
             company.instances[which].process.signal("STOP");
             company.until_taken_over(term).await;
