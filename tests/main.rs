@@ -133,6 +133,9 @@ mod soak;
 // What an ordinary role, a changed definition, retention or a key that comes again could do to us, and no longer can.
 mod adversary;
 
+// Parts of the gates that are written out more than once: each copy says the same.
+mod copies;
+
 // The books corrupted by hand: certificate or audit says so.
 mod claims;
 
