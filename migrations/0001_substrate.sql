@@ -1,10 +1,10 @@
 -- The queue substrate of the live system, for a fresh or embedded database.
 --
 -- Each object stands behind a marker line. An object that exists already is skipped, whatever its shape: a live table is
--- adopted as it is and never altered. What was created here is recorded, so that the way back drops only that.
+-- adopted as it is and never altered. The objects created here are recorded, so that the down migration drops only those.
 --
--- Vocabularies are array constants, not lists: the server reads a CHECK anew for each statement, and a list is ten times
--- the text.
+-- Vocabularies are array constants, not lists. The server parses a CHECK again for each statement, and a list is ten
+-- times as much text.
 
 --@ object birth_registry
 create table public.birth_registry (

@@ -8,7 +8,7 @@ drop table public.gov_worker_gap;
 drop table public.gov_source_version;
 drop table public.gov_source_table;
 drop table public.gov_worker_cursor;
--- Registrations of types and settings go only where nothing refers to them any more.
+-- Event types and settings are removed only where nothing refers to them.
 delete from public.event_type_registry r
  where r.event_domain = 'governance' and r.event_type like 'governance.handoff.%'
    and not exists (select from public.event_outbox e where e.event_domain = r.event_domain and e.event_type = r.event_type);

@@ -1,16 +1,18 @@
--- What is ours: cursors, open id ranges, stream position, frontier, the candidate store, job subscriptions, event types.
--- Additive only; 0002_governance.down.sql takes all of it away again.
+-- Tables of our own: cursors, open id ranges, stream position, frontier, the candidate store, job subscriptions, event
+-- types. This step only adds objects; 0002_governance.down.sql removes all of them again.
 
--- The gates live in a schema of their own, in which nobody but us may create. In `public` others often may: a function of the
--- same name with arguments that fit better would be called in the place of ours, with the rights of the gates' owner.
+-- The gates live in a schema of their own, in which no other role may create objects. In `public` other roles often may.
+-- A function of the same name, with arguments that match better, would then be called instead of ours, with the rights of
+-- the gates' owner.
 create schema gov_handoff;
 
--- Locks are tables of ours, on which nobody but the gates' owner has a privilege; an advisory lock could be taken by anybody
--- who may connect. They hold no rows. Reading one is its shared mode, `lock table … in access exclusive mode` the exclusive one.
--- Whoever takes several takes them in this order, and before any row: batches, definitions, then the rows of lease and cursor.
+-- Locks are tables, on which only the gates' owner has a privilege. An advisory lock could be taken by any role that may
+-- connect. The tables hold no rows. Reading one takes it in shared mode; `lock table … in access exclusive mode` takes it
+-- in exclusive mode. A transaction that takes several locks takes them in this order, and before any row lock: batches,
+-- definitions, then the rows of lease and cursor.
 --
---   batches      shared by everything that records; exclusive for what no batch may overlap: types, trust, definitions, retention
---   definitions  exclusive for whoever changes a source
+--   batches      shared by every gate that records; exclusive for types, trust, definitions and retention, which no batch may overlap
+--   definitions  exclusive for a gate that changes a source
 --   rehearsals   exclusive for a selftest, alone and for as long as it runs (0009)
 create table gov_handoff.batches ();
 create table gov_handoff.definitions ();
@@ -33,14 +35,16 @@ create table public.gov_worker_cursor (
     primary key (worker_name, source_name),
     constraint gov_worker_cursor_phase_known check (phase = any ('{seeding, reconciling, incremental}'))
 );
--- The definition is large, the rest is rewritten by every batch: kept out of line it is neither copied nor logged each time.
+-- The definition is large, and every batch rewrites the rest of the row. Stored out of line, the definition is neither
+-- copied nor logged each time.
 alter table public.gov_worker_cursor set (toast_tuple_target = 128, fillfactor = 70);
 alter table public.gov_worker_cursor alter column metadata set storage external;
 comment on table public.gov_worker_cursor is 'one row per worker and source; metadata is the source definition, the truth at run time';
 
--- Which table a source's name stands for. The name is in the identity of every signal, so another table under it would be
--- taken for rows that were handed off, and the table under another name would be handed off again. That holds for as long as
--- there are signals, so it is remembered beyond the removal of a source; a name that never recorded anything is let go.
+-- Which table a source's name stands for. The name is part of the identity of every signal. Rows of another table under
+-- the same name would look as if they were handed off; the same table under another name would be handed off again. This
+-- holds for as long as there are signals, so the entry stays when a source is removed. A name that never recorded
+-- anything is released.
 create table public.gov_source_table (
     source_name  text    not null primary key,
     table_schema text    not null,
@@ -48,26 +52,27 @@ create table public.gov_source_table (
     id_column    text    not null,
     -- integer, uuid or text: the widths of an integer give a row the same identity.
     id_family    text    not null,
-    -- A table that was renamed is still the same.
+    -- A renamed table is still the same table.
     relation     oid,
-    -- Some row of it was handed off.
+    -- At least one of its rows was handed off.
     used         boolean not null default false
 );
 
--- Which definition of a source is in force. Whatever records a row names the definition that mapped it and is refused under
--- another one; so a row that is committed after `sources apply` returned is never mapped by what was in force before.
+-- Which definition of a source is in force. A gate that records a row is given the definition that mapped the row, and
+-- rejects any other than the one in force. So a row that is committed after `sources apply` returned is never mapped by
+-- the former definition.
 create table public.gov_source_version (
     worker_name  text        not null,
     source_name  text        not null,
     version      uuid        not null unique,
-    -- By kind of signal: how it names its row, and since when. Older signals may name the same row otherwise. Kept when the
-    -- source is removed, because its signals are.
+    -- By kind of signal: how a signal names its row, and since when. Older signals may name the same row differently. The
+    -- entry stays when the source is removed, because its signals stay.
     named        jsonb       not null default '{}',
     primary key (worker_name, source_name)
 );
 
--- Ids of a source that were never seen. The range that reaches the end of the type is the tail; every other one is a hole.
--- An id leaves the ranges only in the transaction that records its handoff, which is the whole argument for no loss.
+-- Ids of a source that were never seen. The range that reaches the end of the type is the tail; every other range is a
+-- hole. An id leaves the ranges only in the transaction that records its handoff. The argument for no loss rests on this.
 create table public.gov_worker_gap (
     worker_name text        not null,
     source_name text        not null,
@@ -80,8 +85,9 @@ create table public.gov_worker_gap (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 create index gov_worker_gap_hot on public.gov_worker_gap (worker_name, source_name, lo) include (hi) where hot;
 
--- What of a replication slot is durable on our side. The slot's own confirmed position may go back after a crash of the
--- server, or ahead of us when somebody else consumed it; only this row says what we have.
+-- Up to which position the rows of a replication slot are durable on our side. The slot's own confirmed position may go
+-- back after a crash of the server, or run ahead when another client consumed the slot. Only this row says what was
+-- recorded.
 create table public.gov_stream_position (
     slot_name         text        not null primary key,
     system_identifier text        not null,
@@ -90,16 +96,16 @@ create table public.gov_stream_position (
     updated_at        timestamptz not null default now()
 );
 
--- Repairs by source and reason since the beginning. The history of certificates is retired, and the latest certificate tells
--- of its own pass only; a counter must not go down for either. Not bound to the cursor: a source that is removed and
--- registered again goes on counting. Counted by gov_certificate_put.
+-- Repairs by source and reason since the beginning. The history of certificates is retired, and the latest certificate
+-- counts only its own pass; a counter must not go down because of either. The rows do not depend on the cursor: a source
+-- that is removed and registered again goes on counting. Counted by gov_certificate_put.
 create table public.gov_repair_total (
     worker_name text   not null,
     source_name text   not null,
     reason      text   not null,
     repaired    bigint not null,
     primary key (worker_name, source_name, reason),
-    -- A word of ours, and nothing that could have come out of a row.
+    -- A word of our own, never text that came from a row.
     constraint gov_repair_total_reason_is_a_word check (reason ~ '^[a-z_]{1,40}$'),
     constraint gov_repair_total_positive check (repaired > 0)
 );
@@ -111,11 +117,11 @@ create table public.gov_worker_frontier (
     system_identifier text        not null,
     certified_lsn     pg_lsn,
     certified_at      timestamptz not null default now(),
-    -- What was read: the relation and its file. A table that was swapped, restored or rewritten holds rows whose transactions
-    -- are below the frontier and that nobody has looked at.
+    -- What was read: the relation and its file. A table that was swapped, restored or rewritten may hold rows whose
+    -- transactions are below the frontier and that no pass has read.
     relation          oid,
     filenode          oid,
-    -- How many ids left the open ranges without being seen; rows are counted against the ids that did.
+    -- How many ids left the open ranges without being seen. Rows are counted against the ids that were seen.
     certified_away    numeric     not null default 0,
     primary key (worker_name, source_name)
 );
@@ -170,8 +176,8 @@ create table public.job_subscription (
     constraint job_subscription_parallel_positive check (max_parallel >= 1)
 );
 
--- The ten kinds and our own events. They ship inactive: an operator activates them, and what was captured is drained.
--- Only the columns that every known shape of the registry has are named here.
+-- The ten kinds and our own events. They ship inactive: an operator activates them, and the captures are drained. Only
+-- columns that every known shape of the registry has are named here.
 insert into public.event_type_registry (event_domain, event_type, event_stream, active)
 select 'governance', 'governance.handoff.' || t.kind, t.stream, false
   from (values

@@ -1,3 +1,3 @@
--- By name alone, here and below: the way back stays true when a gate changes its arguments.
+-- Functions are dropped by name alone, here and below, so that this step still works when a gate changes its arguments.
 drop function gov_handoff.gov_handoff_probe, gov_handoff.gov_handoff_mark_new, gov_handoff.gov_handoff_apply_one, gov_handoff.gov_handoff_apply,
     gov_handoff.gov_definition_fence, gov_handoff.gov_watermark_ahead, gov_handoff.gov_handoff_identity;

@@ -1,13 +1,14 @@
--- The function gates are the only way anything of ours writes: set-based, SECURITY DEFINER, owned by a role that nobody logs in
--- as (0007). Their search_path has no schema that others may write to, and every name inside is qualified. Error codes of our own: GH001 lease lost, GH002 ranges changed, GH003 refused, GH004 redefined.
--- This is the one that hands off; the others follow by subject: lease, findings, sources.
+-- The function gates are the only way in which gov-handoff writes. They work on sets, are SECURITY DEFINER, and belong to
+-- a role that cannot log in (0007). Their search_path has no schema that other roles may write to, and every name inside
+-- is qualified. Our own error codes: GH001 lease lost, GH002 ranges changed, GH003 refused, GH004 redefined. This file
+-- holds the gates that hand off; the others follow by subject: lease, findings, sources.
 
 -- Identity ---------------------------------------------------------------------------------------------------------
 
--- A version-8 UUID: 16 bits of the source, an ordered prefix of the key, a hash tail. Integer keys are in it whole, so
--- that the indexes grow at their right edge; uuid and text keys give 32 bits for locality and 74 bits of hash, enough
--- that a billion rows do not collide. With a kind it is the signal's id, without one the row's subject reference. Each part is
--- hashed behind its length, so that no key can imitate another key and a kind.
+-- A version-8 UUID: 16 bits of the source, an ordered prefix of the key, a hash tail. An integer key is in it whole, so
+-- that the indexes grow at their right edge. A uuid or text key gives 32 bits for locality and 74 bits of hash, enough
+-- that a billion rows do not collide. With a kind, the UUID is the signal's id; without a kind, it is the row's subject
+-- reference. Each part is hashed behind its length, so that no key can imitate another key and a kind.
 create function gov_handoff.gov_handoff_identity(p_source text, p_id_type text, p_key text, p_kind text default null)
 returns uuid language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -40,8 +41,9 @@ $$;
 
 -- Apply ------------------------------------------------------------------------------------------------------------
 
--- A row is recorded as the definition in force says. The caller holds `batches`, shared, so that a definition that is in force
--- here is in force until the commit; whoever mapped rows by an older one is sent back to map them again.
+-- A row is recorded as the definition in force says. The caller holds `batches` in shared mode, so the definition that is
+-- in force here stays in force until the commit. A caller that mapped rows by an older definition gets GH004 and maps
+-- them again.
 create function gov_handoff.gov_definition_fence(p_version uuid[])
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -55,8 +57,8 @@ begin
 end
 $$;
 
--- Whether (p_ts, p_id) lies ahead of the recorded watermark; integers compare as numbers. A body that is parsed when it is made,
--- like this one, means the same under every search_path and needs none of its own.
+-- Whether (p_ts, p_id) lies ahead of the recorded watermark; integers compare as numbers. The body is parsed when the
+-- function is created, so it means the same under every search_path and needs none of its own.
 create function gov_handoff.gov_watermark_ahead(p_ts timestamptz, p_id text, p_old_ts timestamptz, p_old_id text,
                                            p_definition jsonb)
 returns boolean language sql immutable
@@ -69,17 +71,25 @@ return p_id is not null and (
                      then p_id::numeric > p_old_id::numeric
                      else p_id collate "C" > p_old_id collate "C" end));
 
--- One batch, one statement of the client, one commit. The order inside: types are read under a shared lock (an activation
--- waits for us, or we see it); signals and captures by identity; marks for what is new only; ranges, cursors and the
--- stream's position; the fence last. All or nothing: the position moves only with the effects it stands for.
+-- One batch: one statement of the client, one commit. The steps, in this order:
 --
--- The daemon's writing sessions run in UTC, with one plan for all batches and without table scans (store/connect.rs). That
--- is set there, once, because setting it here, for each call, costs a seventh of what recording a lone row does.
+--   1. read the types under a shared lock: a concurrent activation waits for this commit, or this batch sees it;
+--   2. insert signals and captures by identity;
+--   3. mark groups and objects, for new signals only;
+--   4. move ranges, cursors and the stream's position;
+--   5. check the fence, last.
 --
--- r_* describe the rules met in this batch, s_* the signals sorted by id (s_rule is an index into r_*; s_flag 0 normal,
--- 1 untrusted, 2 unmapped; s_object marks the one signal that stands for its object), g_* the coalesced groups sorted by
--- key, c_* the sources' cursors, x_* the open id ranges of one source, l_* the replication slot. d_version names the definitions
--- that mapped the rows; s_number is the key of a row whose key is an integer, by which retention remembers it.
+-- All or nothing: the position moves only with the effects that it stands for.
+--
+-- The daemon's writing sessions run in UTC, with one plan for all batches and without table scans (store/connect.rs). The
+-- session sets this once. Setting it here, for each call, would cost a seventh of the time that recording a lone row
+-- takes.
+--
+-- r_* describe the rules that matched in this batch. s_* are the signals, sorted by id: s_rule is an index into r_*;
+-- s_flag is 0 for normal, 1 for untrusted, 2 for unmapped; s_object marks the one signal that stands for its object. g_*
+-- are the coalesced groups, sorted by key. c_* are the cursors of the sources. x_* are the open id ranges of one source.
+-- l_* is the replication slot. d_version names the definitions that mapped the rows. s_number is the key of a row whose
+-- key is an integer; retention remembers the row by it.
 create function gov_handoff.gov_handoff_apply(
     p_worker text, p_owner text, p_term bigint, p_captured_by text,
     r_source text[], r_table text[], r_kind text[], r_stream text[], r_severity text[], r_bumps boolean[],
@@ -117,7 +127,8 @@ begin
     if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
     end if;
-    -- Shared until the commit: nobody changes a type or a definition, or retires a signal, while this batch is under way.
+    -- Held in shared mode until the commit: no gate changes a type or a definition, or retires a signal, while this batch
+    -- runs.
     perform from gov_handoff.batches;
     perform gov_handoff.gov_definition_fence(d_version);
     if v_total > 0 then
@@ -126,16 +137,18 @@ begin
                (select exists (select from public.event_pending)),
                (select exists (select from public.gov_retired_range) or exists (select from public.gov_retired_signal)),
                (select exists (select from public.gov_reused_key)),
-               -- What is no number must not make every row poison; the watchdog says so.
+               -- A value that is not a number must not make every row a poison row. The watchdog raises a finding about
+               -- it.
                (select coalesce(max(case when value ~ '^[0-9]{1,9}$' then value::int end), 1)
                   from public.dot_config where key = 'governance.ruleset_version')
           into v_active, v_any_active, v_change, v_pending, v_retired, v_reused, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
           left join public.event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
 
-        -- What retention took was recorded, proven and removed. Whichever path brings it again, it is not recorded again. Nor is
-        -- a signal under the identity of a key that another row had, or that waits there for another row: it is left to the pass
-        -- that notices so, and gives it an identity of its own. Recorded here as well, it would be there twice.
+        -- A retired signal was recorded, certified and removed. It is not recorded again, whichever path brings its row
+        -- again. Two more kinds of signal are left out: one whose key another row had before, and one under whose
+        -- identity a capture of another row waits. The pass that notices the reused key gives such a signal an identity
+        -- of its own. If this gate recorded it too, it would be there twice.
         if v_retired or v_pending or v_reused then
             select array_agg(not (v_retired and (
                                  exists (select from public.gov_retired_signal r where r.id = s.id)
@@ -172,8 +185,9 @@ begin
                 returning id
             )
             select array_agg(id), count(*) into v_out, v_emitted_n from recorded;
-            -- Whatever was not inserted is there under its own id: a renamed table changes the subject's table, not the id. If it
-            -- is not, something else stands in its place, and that is no reason to take the row for recorded.
+            -- A signal that was not inserted must be there already, under its own id: a renamed table changes the
+            -- subject's table, not the id. If it is not there, another event occupies its place in a unique index. Then
+            -- the row must not be taken for recorded.
             if v_emitted_n < v_total and exists (
                 select from unnest(s_id, s_rule, s_flag, v_keep) as s (id, rule, flag, keep)
                  where s.flag = 0 and v_active[s.rule] and s.keep is distinct from false
@@ -192,22 +206,23 @@ begin
                            'change_kind', v_change[s.rule],
                            'source', r_source[s.rule], 'source_key', s.key, 'occurred_at', s.occurred,
                            'source_system', s.system, 'actor_ref', s.actor, 'captured_by', p_captured_by,
-                           -- What the outbox keeps in columns of its own; the drain moves it there.
+                           -- The outbox has columns for these two. The drain moves them there.
                            'event_stream', r_stream[s.rule], 'event_severity', r_severity[s.rule]),
                        case s.flag when 1 then 'untrusted_source' when 2 then 'unmapped' end
                   from unnest(s_id, s_ref, s_rule, s_flag, s_object_type, s_object_ref, s_address, s_group, s_key,
                               s_occurred, s_system, s_actor, v_keep)
                        as s (id, ref, rule, flag, object_type, object_ref, address, grp, key, occurred, system, actor, keep)
                  where not (s.flag = 0 and v_active[s.rule]) and s.keep is distinct from false
-                   -- Emitted before its type was taken out of service: it stays where it is.
+                   -- A signal that was emitted before its type was deactivated stays in the outbox.
                    and not exists (select from public.event_outbox o where o.id = s.id)
                 on conflict (id) do nothing
                 returning id
             )
             select array_agg(id), count(*) into v_captured, v_captured_n from staged;
 
-            -- Captured, drained, lost from the outbox, and found by an audit while its type is out of service again: the capture
-            -- is opened again, or nothing would ever record it. It is not new: its groups were marked when it was captured.
+            -- A capture may have been drained, then lost from the outbox, then found missing by an audit while its type
+            -- is inactive again. Its capture is reopened here, because nothing else would ever record it. It is not new:
+            -- its groups were marked when it was captured.
             if v_emitted_n + v_captured_n < v_total then
                 update public.event_pending p set processed_at = null
                   from unnest(s_id, s_rule, s_flag, v_keep) as s (id, rule, flag, keep)
@@ -220,7 +235,8 @@ begin
             if v_captured_n > 0 then
                 for v_finding in
                     select distinct f.flag, r_kind[f.rule] as kind, r_source[f.rule] as source,
-                           -- As the source's definition tells producers apart, whoever's lease this is.
+                           -- The source's definition says by which column producers are told apart, whichever worker
+                           -- holds this lease.
                            case when f.flag = 1
                                 then case (select c.metadata #>> '{trust,by}' from public.gov_worker_cursor c
                                             where c.source_name = r_source[f.rule] and c.metadata ? 'id'
@@ -244,8 +260,8 @@ begin
         end if;
 
         if v_emitted_n + v_captured_n > 0 then
-            -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again. What was
-            -- captured as untrusted has marked nothing yet.
+            -- A signal that was captured while its type was inactive, and is emitted now, was recorded before: it does
+            -- not mark its groups again. A signal that was captured as untrusted has not marked anything yet.
             if v_pending and v_emitted_n > 0 then
                 select array_agg(u.id) into v_out from unnest(v_out) as u (id)
                  where not exists (select from public.event_pending p
@@ -255,12 +271,13 @@ begin
             v_all_new := cardinality(v_new) = v_total;
 
             if true = any (r_bumps) then
-                -- Planned anew each time: with thousands of signals a cached plan would compare every pair.
+                -- EXECUTE, so that the statement is planned again each time: with thousands of signals a cached plan
+                -- would compare every pair.
                 execute 'select count(*) from unnest($1, $2, $3) as s (id, rule, flag)
                           where ($4)[s.rule] and s.flag = 0 and s.id in (select unnest($5))'
                    into v_n using s_id, s_rule, s_flag, r_bumps, v_new;
                 if v_n > 0 then
-                    -- What is no number is left as it is: what it should have been is for an operator to say.
+                    -- A value that is not a number is left as it is. Only an operator can say what it should have been.
                     update public.dot_config set value = (value::int + 1)::text
                      where key = 'governance.ruleset_version' and value ~ '^[0-9]{1,9}$'
                     returning value::int into v_n;
@@ -268,7 +285,8 @@ begin
                 end if;
             end if;
 
-            -- Marks come last among the effects: they are the rows that batches share, so their locks are held shortest.
+            -- Marks come last among the effects: batches share these rows, so their locks should be held for the shortest
+            -- time.
             if v_all_new then
                 with groups as (
                     insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes,
@@ -312,9 +330,10 @@ begin
         perform gov_handoff.gov_gap_replace(p_worker, x_source, x_closed_lo, x_closed_hi, x_open_lo, x_open_hi);
     end if;
 
-    -- One statement for all that moves, because starting one is most of its cost. The watermark is for order, lag and
-    -- people; it only ever moves forward, and a hole filled late leaves it where it is. The fence is an UPDATE, as in
-    -- gov_lease_fence: its row lock orders us against a takeover, and nothing but the commit follows it.
+    -- One statement moves cursors, position and lease, because starting a statement is most of its cost. The watermark is
+    -- for order, lag and people. It only moves forward, and a hole that is filled late does not move it. The fence is an
+    -- UPDATE, as in gov_lease_fence: its row lock orders this commit against a takeover. Nothing but the commit follows
+    -- it.
     with cursors as (
         update public.gov_worker_cursor c
            set events_seen = c.events_seen + u.seen,
@@ -348,10 +367,11 @@ begin
 end
 $$;
 
--- The same for a batch of one signal, which is what a quiet system's births come as: it is half the price, because without
--- arrays there is nothing to join and the server has half the plan to set up. Same order of steps and of locks, same
--- effects (a test compares them). A signal whose type is not active goes the general way, and so is captured there. It
--- returns how many were emitted and captured, as an array: a row would be a table function to the server.
+-- gov_handoff_apply for a batch of one signal, which is how births arrive on a quiet system. It costs half as much:
+-- without arrays there is nothing to join, and the server has half the plan to set up. The steps, the locks and the
+-- effects are the same, in the same order; a test compares them. A signal whose type is not active goes through
+-- gov_handoff_apply, which captures it. The result is an array, (emitted, captured), because the server would treat a row
+-- as a table function.
 create function gov_handoff.gov_handoff_apply_one(
     p_worker text, p_owner text, p_term bigint, p_captured_by text,
     r_source text, r_table text, r_kind text, r_change text, r_stream text, r_severity text,
@@ -377,7 +397,7 @@ begin
            exists (select from public.event_pending p where p.id = s_id and p.last_error is distinct from 'untrusted_source'),
            coalesce((select case when value ~ '^[0-9]{1,9}$' then value::int end
                        from public.dot_config where key = 'governance.ruleset_version'), 1),
-           -- Or the key is another row's as well; see `gov_handoff_apply`.
+           -- True as well if the key is another row's; see `gov_handoff_apply`.
            exists (select from public.gov_retired_signal r where r.id = s_id)
                or exists (select from public.gov_retired_range r where r.source_name = r_source and s_number between r.lo and r.hi)
                or exists (select from public.gov_reused_key k where k.subject = s_ref)
@@ -416,7 +436,8 @@ begin
         returning 1
     ), groups as (
         insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
-        -- Captured while its type was inactive and emitted now: recorded before, so it marks nothing again.
+        -- A signal that was captured while its type was inactive, and is emitted now, was recorded before: it marks
+        -- nothing again.
         select s_group, g_dims, r_kind, now(), 1, s_occurred from recorded where not v_pending
         on conflict (group_key) do update
             set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
@@ -456,8 +477,8 @@ begin
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
-    -- Not each time: the stream leaves it out where it would be another page to write for one signal. After the lease and the cursor, as
-    -- in the general gate.
+    -- The stream often passes no slot: for one signal the position would be another page to write. The position comes
+    -- after lease and cursor, as in gov_handoff_apply.
     if l_slot is not null then
         update public.gov_stream_position set durable_lsn = l_lsn, updated_at = clock_timestamp()
          where slot_name = l_slot and durable_lsn < l_lsn;
@@ -466,7 +487,7 @@ begin
 end
 $$;
 
--- The same marks when only a part of the batch was new. Planned anew each time (EXECUTE), because it has to join.
+-- The same marks when only a part of the batch was new. EXECUTE plans them again each time, because they need a join.
 create function gov_handoff.gov_handoff_mark_new(
     p_new uuid[], p_ruleset int, r_kind text[], s_id uuid[], s_rule int[], s_flag smallint[], s_object boolean[],
     s_object_type text[], s_address text[], s_group text[], s_occurred timestamptz[], g_key text[], g_dims jsonb[])
@@ -480,7 +501,8 @@ begin
         select distinct on (s.address collate "C") s.address, $2, s.object_type, s.grp, ($3)[s.rule], now(), s.occurred
           from unnest($4, $5, $6, $7, $8, $9, $10, $11)
                as s (id, rule, flag, object, object_type, address, grp, occurred)
-         -- Not only the one that stands for its object: that one may be the one that was recorded before.
+         -- Every new signal counts here, not only the one that stands for its object: that one may have been recorded
+         -- before.
          where s.flag = 0 and s.object is not null and s.id in (select unnest($1))
          order by s.address collate "C", s.occurred desc nulls last
         on conflict (candidate_key, ruleset_version) do update
@@ -504,9 +526,9 @@ begin
 end
 $$;
 
--- Whether the gates can work at all: each table that they write, by the columns that they write, without a row. A refusal that
--- may be a trigger's word about one row or the sign of a table that is gone is told apart by it. Nothing is written, so there
--- is nothing to fence.
+-- Whether the gates can work at all. It writes no row, but names each table and column that the gates write. So it tells
+-- two causes of an error apart: a trigger that rejects one row, or a table that is gone. Nothing is written, so there is
+-- no fence.
 create function gov_handoff.gov_handoff_probe()
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp

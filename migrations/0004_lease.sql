@@ -1,8 +1,8 @@
--- One writer per scope: who holds the lease, and the fence that every effect commits behind.
+-- One writer per scope: the holder of the lease, and the fence that every effect commits behind.
 
--- A tick that lies ahead of the clock was written before the clock was set back. It counts as one of now: a worker that lives
--- writes another soon, and one that does not is silent from here on, rather than once the clock has caught up. A second is
--- left to two statements that read the clock in another order than they write.
+-- A tick that lies ahead of the clock was written before the clock was set back. It is set to now. A live worker ticks
+-- again soon. A dead worker is silent from now on, and not only once the clock has caught up. One second of tolerance
+-- remains for two statements that read the clock in one order and write in the other.
 create function gov_handoff.gov_clock_mend(p_worker text)
 returns void language sql
 set search_path = pg_catalog, pg_temp
@@ -11,16 +11,18 @@ as $$
      where executor_name = p_worker and last_tick_at > clock_timestamp() + interval '1 second'
 $$;
 
--- Takes the lease when it is free, expired by the database's clock, already ours, or its holder's session is gone. The term
--- grows with every change of hands, and when an expired lease is claimed again by whoever had it: an instance that slept past
--- its lease cannot pass for its successor, even where that is itself, and what it had in flight is fenced off.
+-- Takes the lease when it is free, expired by the database's clock, already held by this owner, or when its holder's
+-- session is gone. The term grows with every change of hands, and also when its former holder claims an expired lease
+-- again. So an instance that slept past its lease cannot pass for its successor, even if it is its own successor. What it
+-- had in flight is fenced off.
 --
--- The lease names the claiming session and its role. The holder counts as alive while that session is connected, or another
--- one of that role whose application_name ends in the last twelve characters of the owner's name. A process that is killed
--- loses its sessions at once: a successor need not wait for the lease to expire. No lock says so, because anybody may take an
--- advisory lock; and a session of another role says nothing, whatever it calls itself.
+-- The lease names the claiming session and its role. The holder counts as alive while that session is connected, or
+-- another session of that role whose application_name ends in the last twelve characters of the owner's name. A process
+-- that is killed loses its sessions at once, so a successor need not wait for the lease to expire. An advisory lock would
+-- prove nothing, because any role may take one. A session of another role proves nothing either, whatever its
+-- application_name.
 --
--- `former` is the owner that the lease was taken from, if it was: the successor ends what is left of its sessions.
+-- `former` is the owner that the lease was taken from, if any: the successor ends that owner's remaining sessions.
 create function gov_handoff.gov_lease_claim(p_worker text, p_owner text, p_ttl interval)
 returns table (held boolean, term bigint, owner text, age_ms bigint, former text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -31,7 +33,7 @@ begin
     on conflict (executor_name) do nothing;
 
     perform gov_handoff.gov_clock_mend(p_worker);
-    -- A transaction sees the sessions as they were when it first asked.
+    -- Within a transaction pg_stat_activity stays as it was when it was first read, unless the snapshot is cleared.
     perform pg_stat_clear_snapshot();
     update public.queue_heartbeat h
        set lease_owner = p_owner, last_tick_at = clock_timestamp(), last_tick_status = 'ok', updated_at = clock_timestamp(),
@@ -63,8 +65,8 @@ begin
 end
 $$;
 
--- Ticks the lease and publishes what the instance says of itself (mode, reason, counters). False: the lease is gone, or it has
--- expired. Renewing that would make fresh again what must stay fenced off; it has to be claimed, under a new term.
+-- Ticks the lease and publishes the instance's report (mode, reason, counters). False: the lease is lost or has expired.
+-- To renew an expired lease would make valid again what must stay fenced off; it has to be claimed, under a new term.
 create function gov_handoff.gov_lease_renew(p_worker text, p_owner text, p_term bigint, p_report jsonb default '{}')
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -79,9 +81,10 @@ begin
 end
 $$;
 
--- An operator replays letters under a lease of its own, by the gates that the daemon uses. Who holds the daemon's lease, and in
--- which term, anybody may read; so these gates ask who speaks. By the session's user: a gate runs as its owner. A session
--- that is the worker as well, as a superuser's is, may be either.
+-- An operator replays dead letters under a lease of its own, through the gates that the daemon uses. Any role may read
+-- who holds the daemon's lease, and in which term; so these gates check the role of the caller. They use the session's
+-- user, because a gate runs as its owner. A session that has the worker's role as well, such as a superuser's, may use
+-- either lease.
 create function gov_handoff.gov_lease_stolen(p_worker text)
 returns boolean language sql stable
 return p_worker <> 'gov_handoff_dlq' and pg_has_role(session_user, to_regrole('gov_handoff_operator'), 'member')
@@ -102,11 +105,11 @@ begin
 end
 $$;
 
--- The fence of every effect. It is an UPDATE, not a read: its row lock orders us against a takeover, so either our commit
--- comes first or we see that the lease is gone. It is called last, so that the lock is held only for the commit itself. An
--- expired lease is gone too, whether anybody took it or not: a process that was stopped past its time to live, by a debugger
--- or a machine that slept, commits nothing of what it had begun.
--- Called by gates only, and nobody else may. (The gates that apply a batch write the same update out, which is cheaper.)
+-- The fence of every effect. It is an UPDATE, not a read: its row lock orders this commit against a takeover. Either this
+-- commit comes first, or the fence sees that the lease is lost. It is called last, so that the lock is held only for the
+-- commit itself. An expired lease counts as lost, even if no other instance took it: a process that was stopped for
+-- longer than its time to live, by a debugger or a machine that slept, commits nothing of what it had begun. Only gates
+-- may call it. (The gates that apply a batch contain the same update themselves, which is cheaper.)
 create function gov_handoff.gov_lease_fence(p_worker text, p_owner text, p_term bigint)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -125,8 +128,8 @@ begin
 end
 $$;
 
--- Some gates are the daemon's, under its lease, and an operator's, who has none. Only those who may act as an operator may do
--- without: the daemon's role could otherwise leave its lease out, and a former holder would pass.
+-- Some gates serve the daemon, under its lease, and also an operator, who has no lease. Only a role that may act as an
+-- operator may omit the lease. Otherwise the daemon's role could omit it, and a former holder would get through.
 create function gov_handoff.gov_lease_or_operator(p_owner text)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp

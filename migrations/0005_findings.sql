@@ -1,4 +1,4 @@
--- What we say of ourselves: findings, which are also events, and rows in the changelog.
+-- What gov-handoff reports about itself: findings, which are also events, and rows in the changelog.
 
 -- Findings ---------------------------------------------------------------------------------------------------------
 
@@ -6,9 +6,10 @@ create function gov_handoff.gov_severity_rank(p_severity text)
 returns int language sql immutable
 return coalesce(array_position(array['info', 'warning', 'high', 'critical'], p_severity), 0);
 
--- Announces a finding where its type is active. It carries the address of the issue and not its detail, and no subject
--- reference: it is about no row, so audits and retention have nothing to do with it, and the sources' own exclusion of
--- the domains keeps it from coming back as a handoff. What a live outbox refuses of it must not undo the finding.
+-- Announces a finding as an event, if its type is active. The event carries the address of the issue, not its detail. It
+-- has no subject reference, because it is not about a row; so audits and retention ignore it. The sources exclude these
+-- event domains, so it does not come back as a handoff. If a live outbox rejects the event, the finding must stand all
+-- the same.
 create function gov_handoff.gov_finding_emit(p_kind text, p_key text, p_severity text, p_state text, p_occurrences bigint)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -23,7 +24,7 @@ begin
                'state', p_state, 'occurrences', p_occurrences)
       from public.event_type_registry t
      where t.active
-       -- A rehearsal alarms nobody.
+       -- A selftest announces nothing.
        and p_key not like '%gov\_handoff\_selftest%'
        and (t.event_domain = 'governance' and t.event_type = 'governance.finding.' || p_kind
             or t.event_domain = 'system' and t.event_type = 'queue_worker_silent' and p_kind = 'queue_worker_silent');
@@ -32,7 +33,7 @@ exception when others then
 end
 $$;
 
--- An episode is one row. Its beginning and a risen severity are announced, not every occurrence.
+-- One episode is one row. Its beginning and a higher severity are announced, not every occurrence.
 create function gov_handoff.gov_finding_raise(p_kind text, p_key text, p_severity text, p_detail jsonb default '{}',
                                                     p_once boolean default false)
 returns void language plpgsql security definer
@@ -45,7 +46,7 @@ begin
     if p_once and exists (select from public.system_issues where coalesce_key = p_key and resolved_at is null) then
         return;
     end if;
-    -- Locked, so that of several who notice the same thing one announces it.
+    -- Locked, so that only one of several sessions that notice the same thing announces it.
     select i.severity, i.resolved_at is null as open into v_old from public.system_issues i where i.coalesce_key = p_key for update;
     insert into public.system_issues as i (issue_kind, coalesce_key, severity, source_system, detail)
     values (p_kind, p_key, p_severity, 'gov-handoff', p_detail)
@@ -53,7 +54,7 @@ begin
         set occurrence_count = i.occurrence_count + 1,
             last_seen_at = clock_timestamp(),
             detail = excluded.detail,
-            -- Severity may rise while the issue is open; a new episode starts at its own.
+            -- Severity may rise while the issue is open; a new episode starts at its own severity.
             severity = case when i.resolved_at is null and gov_handoff.gov_severity_rank(i.severity) > gov_handoff.gov_severity_rank(excluded.severity)
                             then i.severity else excluded.severity end,
             resolved_at = null,
@@ -85,8 +86,8 @@ begin
 end
 $$;
 
--- Raises what may have been raised before, by us or by another watcher: counted again only when p_every has passed or
--- it became worse, so that the count says how long and not how many looked.
+-- Raises a finding that this or another watcher may have raised before. It is counted again only after p_every, or when
+-- it became worse. So the count says how long the cause has lasted, not how many watchers looked.
 create function gov_handoff.gov_finding_sustain(p_kind text, p_key text, p_severity text, p_detail jsonb, p_every interval)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -102,8 +103,9 @@ $$;
 
 -- Audit rows -------------------------------------------------------------------------------------------------------
 
--- The changelog is a live table with rules of its own. What it refuses of us is a finding, and stops nothing else. Nor does
--- somebody who has it locked: gates call this while they hold the lease's row, for which every batch waits.
+-- The changelog is a live table with rules of its own. If it rejects our row, that is a finding and stops nothing else. A
+-- session that has it locked must not stop anything either: gates call this while they hold the lease's row, and every
+-- batch waits for that row.
 create function gov_handoff.gov_audit_write(p_owner text, p_source text, p_action text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp

@@ -1,9 +1,9 @@
--- What is read and how far: event types, sources, open id ranges, the stream's position, the frontier.
+-- Sources and how far each is read: event types, definitions, open id ranges, the stream's position, the frontier.
 
 -- Types ------------------------------------------------------------------------------------------------------------
 
--- The exclusive lock waits for every apply that still sees the old state, so that what it captured is there to be drained.
--- One type of the system domain is ours to announce under.
+-- The exclusive lock waits for every batch that still sees the old state of the type, so that its captures are there to
+-- be drained. One type of the domain `system` is ours as well: queue_worker_silent.
 create function gov_handoff.gov_type_set_active(p_type text, p_active boolean)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -26,8 +26,9 @@ begin
 end
 $$;
 
--- A row that was captured and that the outbox refuses: it stays captured, so that it marks nothing again, and says why; and it
--- is staged, so that the retry lane reads it again from its source, in the end makes a dead letter of it, and holds up nothing.
+-- For a captured signal that the outbox rejects. The capture stays, so that its groups are not marked again, and its
+-- error says why. Its row is also staged: the retry lane reads the row again from its source and finally makes a dead
+-- letter of it. Nothing else is held up.
 create function gov_handoff.gov_handoff_drain_refused(p_id uuid, p_error text)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -51,8 +52,9 @@ begin
 end
 $$;
 
--- Moves these, halved until what the outbox refuses stands alone; how many that were. What is about the session, the server or
--- the lease is no row's fault and ends the drain, as core's table has it (src/error.rs); so is a gate that cannot work at all.
+-- Moves these captures to the outbox and returns how many the outbox rejected. A rejected batch is halved until each
+-- rejected capture stands alone. An error about the session, the server or the lease is not the fault of a row and ends
+-- the drain, as in the table of src/error.rs. So does an error that means that no gate can work.
 create function gov_handoff.gov_handoff_drain_some(p_ids uuid[])
 returns bigint language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -73,7 +75,7 @@ begin
                coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
           from public.event_pending p where p.id = any (p_ids)
         on conflict do nothing;
-        -- As in the gate that applies: what is not there under its own id is not recorded.
+        -- As in gov_handoff_apply: a signal that is not there under its own id is not recorded.
         if exists (select from unnest(p_ids) as u (id)
                     where not exists (select from public.event_outbox o where o.id = u.id)) then
             raise exception 'another event stands for the subject of a signal' using errcode = 'unique_violation';
@@ -99,9 +101,10 @@ begin
 end
 $$;
 
--- Moves up to p_limit captured handoffs of an active type to the outbox under the identity they were captured with; how many
--- that were, and how many the outbox refused. It marks nothing: the groups were marked when the handoffs were captured.
--- The daemon drains under its lease and is fenced, last, like every effect of it. Without a lease it is an operator's doing.
+-- Moves up to p_limit captures of an active type to the outbox, under the identities that they were captured with.
+-- Returns how many were moved and how many the outbox rejected. It marks nothing, because the groups were marked at the
+-- capture. The daemon drains under its lease; like every effect of the daemon it is fenced, last. Without a lease, the
+-- caller is an operator.
 create function gov_handoff.gov_handoff_drain(p_worker text, p_owner text, p_term bigint, p_type text, p_limit int)
 returns table (moved bigint, refused bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -133,7 +136,7 @@ $$;
 
 -- Sources ----------------------------------------------------------------------------------------------------------
 
--- Binds a source's name to its table, or refuses: see gov_source_table.
+-- Binds a source's name to its table, or refuses; see gov_source_table.
 create function gov_handoff.gov_source_bind(p_source text, p_definition jsonb)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -173,11 +176,13 @@ begin
 end
 $$;
 
--- The ids that a source's key can have and nobody has seen become open ranges, and what the key cannot have leaves them.
--- A new source starts with every id of its type unseen, but for those that were handed off, proven and then removed by retention
--- (0008), which are not read again when a source that was removed is registered anew: neither whole keys nor those of which only
--- some signals are gone, for the rest of these is recorded. (Keys without ranges are looked up one by one, in
--- gov_retired_signal.) A key that was widened opens what its old type could not hold; p_was is that type's extent.
+-- Opens the ids that a source's key can have and that were never seen, and closes the ids that the key cannot have.
+--
+-- A new source starts with every id of its type open. The exception are keys whose signals were handed off, certified and
+-- then removed by retention (0008). They are not read again when a removed source is registered again. This holds for
+-- keys that were retired whole, and for keys of which only some signals were retired, because the other signals are still
+-- recorded. (Keys without ranges are looked up one by one, in gov_retired_signal.) When the type of a key was widened,
+-- the ids that the old type could not hold are opened; p_was is the extent of the old type.
 create function gov_handoff.gov_source_open(p_worker text, p_source text, p_is nummultirange, p_was nummultirange)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -185,8 +190,8 @@ as $$
 declare
     v_open nummultirange;
 begin
-    -- Numeric and without their upper end, because the last bigint has no successor, and because ranges that touch become one:
-    -- the tail has to reach the end of the type.
+    -- Numeric ranges that exclude their upper end, for two reasons: the largest bigint has no successor, and ranges that
+    -- touch are merged. The tail has to reach the end of the type.
     select coalesce((select range_agg(numrange(g.lo, g.hi::numeric + 1)) from public.gov_worker_gap g
                       where g.worker_name = p_worker and g.source_name = p_source), '{}')
            + (p_is - p_was
@@ -206,8 +211,8 @@ begin
 end
 $$;
 
--- By kind, what decides how a signal of it names its row: the template, and of several rules of one kind which of them speaks.
--- Where a template says nothing the row is named by its table.
+-- By kind, what decides how a signal of that kind names its row: the template, and, if several rules have the kind, which
+-- of them applies. A rule without a template names the row by its table.
 create function gov_handoff.gov_source_mapping(p_definition jsonb)
 returns jsonb language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -220,8 +225,9 @@ as $$
              group by 1) k
 $$;
 
--- Another definition is in force from this commit on. What it says of a kind as before is as old as before: otherwise a row that
--- took the key of another could not be told from it once the source is redefined, or removed and registered again.
+-- Another definition is in force from this commit on. A kind that is named as before keeps its old time. Otherwise a row
+-- that took the key of another row could not be told from it once the source is redefined, or removed and registered
+-- again.
 create function gov_handoff.gov_source_renew(p_worker text, p_source text, p_definition jsonb)
 returns void language sql
 set search_path = pg_catalog, pg_temp
@@ -237,8 +243,8 @@ as $$
     on conflict (worker_name, source_name) do update set version = excluded.version, named = excluded.named
 $$;
 
--- Registers or redefines a source. No batch is under way meanwhile (`batches`), so none that was mapped by the old definition
--- commits after this returns.
+-- Registers or redefines a source. The lock on `batches` lets no batch run meanwhile. So no batch that was mapped by the
+-- old definition commits after this returns.
 create function gov_handoff.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
 returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -251,13 +257,14 @@ begin
     if v_old = p_definition then
         return 'unchanged';
     end if;
-    -- One definition at a time: two that register the same source would both find none.
+    -- One definition at a time: two sessions that register the same source would both find that there is none.
     lock table gov_handoff.batches in access exclusive mode;
     lock table gov_handoff.definitions in access exclusive mode;
     perform gov_handoff.gov_source_bind(p_source, p_definition);
     if v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
-        -- Batches replace ranges as they read them. They come first or see what we leave: this waits for those under way, and
-        -- before we hold anything that they want.
+        -- Batches replace ranges exactly as they read them. This lock waits for the batches that are running, before this
+        -- transaction holds anything that they need. So a batch either comes first, or reads the ranges that are left
+        -- here.
         lock table public.gov_worker_gap in share row exclusive mode;
     end if;
     select metadata into v_old from public.gov_worker_cursor where worker_name = p_worker and source_name = p_source for update;
@@ -276,7 +283,7 @@ begin
         perform gov_handoff.gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
     end if;
     if v_old is null then
-        -- What was captured of producers that it did not trust still waits for its promotion, which asks the findings.
+        -- Captures of untrusted producers still wait for their promotion, and the promotion goes by these findings.
         perform gov_handoff.gov_finding_raise('untrusted_source', i.coalesce_key, i.severity, i.detail)
            from public.system_issues i
           where i.issue_kind = 'untrusted_source' and i.detail ->> 'source' = p_source
@@ -297,7 +304,7 @@ begin
     lock table gov_handoff.batches in access exclusive mode;
     lock table gov_handoff.definitions in access exclusive mode;
     update public.gov_source_version set version = gen_random_uuid() where worker_name = p_worker and source_name = p_source;
-    -- In the order in which a certifying pass writes them.
+    -- In the order in which a certifying pass writes these rows.
     delete from public.gov_worker_frontier where worker_name = p_worker and source_name = p_source;
     delete from public.gov_worker_gap where worker_name = p_worker and source_name = p_source;
     delete from public.gov_worker_cursor where worker_name = p_worker and source_name = p_source
@@ -305,7 +312,7 @@ begin
     if v_used is null then
         return false;
     end if;
-    -- Whatever was recorded keeps the name for its table. Another worker may read the source as well.
+    -- A name that recorded anything stays bound to its table. Another worker may read the source as well.
     update public.gov_source_table set used = true where source_name = p_source and v_used and not used;
     delete from public.gov_source_version
      where worker_name = p_worker and source_name = p_source
@@ -320,7 +327,8 @@ $$;
 
 -- Open ranges ------------------------------------------------------------------------------------------------------
 
--- Ranges are replaced only as they were read: if any of them changed since, nothing is written and the reader starts over.
+-- Ranges are replaced only as they were read. If any of them changed since, nothing is written and the reader starts
+-- over.
 create function gov_handoff.gov_gap_replace(p_worker text, p_source text, p_closed_lo bigint[], p_closed_hi bigint[],
                                        p_open_lo bigint[], p_open_hi bigint[])
 returns void language plpgsql security definer
@@ -340,7 +348,7 @@ begin
 end
 $$;
 
--- A range goes cold when nobody who could still fill it is left; it stays open and is probed by the slower passes.
+-- A range goes cold when no transaction is left that could still fill it. It stays open and is read by the slower passes.
 create function gov_handoff.gov_gap_cool(p_worker text, p_owner text, p_term bigint, p_source text, p_opened_before timestamptz)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -360,7 +368,8 @@ $$;
 
 -- Stream position and frontier -------------------------------------------------------------------------------------
 
--- Binds a slot to the server it was made on. Going back or to another server is on purpose only: a new slot starts anew.
+-- Binds a slot to the server it was made on. Moving back, or to another server, happens only here, for a slot that starts
+-- again.
 create function gov_handoff.gov_stream_bind(p_worker text, p_owner text, p_term bigint, p_slot text, p_system text,
                                        p_timeline int, p_lsn pg_lsn)
 returns void language plpgsql security definer
@@ -380,27 +389,27 @@ returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- The lease first, as in the gates that apply: whoever waits, waits in one order.
+    -- The lease first, as in the gates that apply a batch: all transactions take these locks in one order.
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     update public.gov_stream_position set durable_lsn = p_lsn, updated_at = clock_timestamp()
      where slot_name = p_slot and durable_lsn < p_lsn;
 end
 $$;
 
--- Every rolled-back insert burns ids, and each stretch of them would stay a range for ever. Beyond so many (`dot_config`,
--- `governance.holes.kept`) they are left to the frontier. How many ids that were is kept, because rows are counted against the
--- ids that left the ranges.
+-- Every rolled-back insert uses up ids, and each stretch of them would stay an open range indefinitely. Above a limit
+-- (`dot_config`, `governance.holes.kept`) ranges are closed and left to the frontier. The number of their ids is kept,
+-- because rows are counted against the ids that left the ranges.
 create function gov_handoff.gov_frontier_advance(p_worker text, p_owner text, p_term bigint, p_source text, p_frontier xid8,
                                             p_system text, p_lsn pg_lsn, p_relation oid, p_filenode oid, p_version uuid)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    -- A row each; ten thousand cost a pass over all of them fifty milliseconds.
+    -- One row for each range. A pass over ten thousand of them costs fifty milliseconds.
     v_kept bigint := gov_handoff.gov_config_number('governance.holes.kept', 10000, 0, 1000000);
     v_away numeric;
 begin
-    -- The frontier says that every row below it was handed off as the definition says: as this one, and no other.
+    -- The frontier says that every row below it was handed off by the definition that is in force, and by no other.
     perform from gov_handoff.batches;
     perform gov_handoff.gov_definition_fence(array[p_version]);
     insert into public.gov_worker_frontier as f (worker_name, source_name, frontier, system_identifier, certified_lsn, relation, filenode)
@@ -408,15 +417,18 @@ begin
     on conflict (worker_name, source_name) do update
         set frontier = p_frontier, system_identifier = p_system, certified_lsn = p_lsn, relation = p_relation,
             filenode = p_filenode, certified_at = clock_timestamp()
-        -- A frontier of this server never goes back: the rows between were looked at under the later one.
-        -- One that no transaction has reached yet was never a snapshot's, and must not stand in the way for ever.
+        -- A frontier of this server never goes back: the rows in between were read under the later one. A frontier that
+        -- no transaction has reached yet did not come from a snapshot of this server, and must not block the real one
+        -- indefinitely.
         where f.system_identifier <> p_system or f.frontier < p_frontier
            or f.frontier > pg_snapshot_xmax(pg_current_snapshot())
-           -- Another table under the same frontier was compared in full; it need not be again while an old writer holds F.
+           -- Another table under the same frontier was compared in full. It is noted, so that the comparison is not
+           -- repeated while an old transaction holds the frontier back.
            or f.frontier = p_frontier and (f.relation, f.filenode) is distinct from (p_relation, p_filenode);
-    -- Whatever is in no open range and was not handed off was written by a transaction at or after the frontier: the next
-    -- pass selects it by that and not by its id. So ids that nobody seems to use may leave the ranges as soon as there is a
-    -- frontier; they are found at its cadence then. Not the lowest range, which is the way down, and nothing that is hot.
+    -- A row that is in no open range and was not handed off was written by a transaction at or after the frontier. The
+    -- next certifying pass selects such a row by its transaction, not by its id. So ids that seem to be unused may leave
+    -- the ranges as soon as there is a frontier; their rows are then found at the cadence of certifying passes. The
+    -- lowest range stays, because lower ids may still appear in it, and so do all hot ranges.
     with gone as (
         delete from public.gov_worker_gap g
          using (select c.lo from public.gov_worker_gap c
@@ -434,7 +446,7 @@ begin
         update public.gov_worker_frontier set certified_away = certified_away + v_away
          where worker_name = p_worker and source_name = p_source;
     end if;
-    -- Last, as everywhere: its row lock orders us against a takeover, and nothing but the commit follows it.
+    -- Last, as everywhere: its row lock orders this commit against a takeover, and nothing but the commit follows it.
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;

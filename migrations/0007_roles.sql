@@ -1,11 +1,12 @@
--- Least privilege. Roles belong to the cluster, so they are made only where absent and stay when this is reverted.
+-- Least privilege. Roles belong to the cluster, so they are created only where absent and stay when this step is
+-- reverted.
 --
---   gov_handoff_owner     owns the gates; nobody logs in as it, nobody is a member of it
+--   gov_handoff_owner     owns the gates; it cannot log in and has no members
 --   gov_handoff_worker    what the daemon needs: EXECUTE on its gates, SELECT on our own state
 --   gov_handoff_operator  types, sources, dead letters
 --   gov_handoff_observer  reads the views
 --
--- SELECT on the address columns of the sources is granted by replication/roles.sql, by whoever owns those tables.
+-- SELECT on the address columns of the sources is granted by replication/roles.sql, which the owner of those tables runs.
 
 do $$
 declare
@@ -21,14 +22,15 @@ begin
 end
 $$;
 
--- Whoever gives a function away, and is no superuser, must be able to become its new owner, who may make functions here. Both
--- only while migrating: `migrate` takes them back before it commits.
+-- A role that is not a superuser can give a function away only if it can become the new owner, and the new owner may
+-- create functions here. Both rights last only while migrating: `migrate` takes them back before it commits.
 do $$
 begin
     if not (select r.rolsuper from pg_roles r where r.rolname = current_user) then
         execute format('grant gov_handoff_owner to %I', current_user);
         grant create on schema public, gov_handoff to gov_handoff_owner;
-        -- For good: who owns the tables may register sources and activate types, and `migrate` itself goes on to do so.
+        -- This grant stays: the owner of the tables may register sources and activate types, and `migrate` itself does so
+        -- next.
         execute format('grant gov_handoff_operator to %I', current_user);
     end if;
 end
@@ -36,7 +38,7 @@ $$;
 
 grant usage on schema public, gov_handoff to gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;
 
--- Reading and locking them is for the gates alone.
+-- Only the gates may read and lock these tables.
 grant select, update on gov_handoff.batches, gov_handoff.definitions to gov_handoff_owner;
 
 grant select, insert on public.event_outbox to gov_handoff_owner;
@@ -90,7 +92,7 @@ select h.executor_name as worker_name, h.lease_owner, (h.metadata ->> 'term')::b
   from public.queue_heartbeat h
  where h.executor_name like 'gov\_%';
 
--- What is dirty, by group and by object, for onlookers: they read views and no table.
+-- Dirty groups and objects, for observers: observers read views and no table.
 create view public.v_governance_group as
 select group_key, dims, dirty, dirty_reason, dirtied_at, generation, changes, last_occurred_at, scanned_at, stale_after,
        created_at

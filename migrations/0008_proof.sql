@@ -1,13 +1,14 @@
--- The proof of no loss: certificates, resumable audits, and what retention took away.
+-- The proof of no loss: certificates, resumable audits, and the record of what retention removed.
 
 -- What retention removed from the outbox, so that no audit takes it for missing and emits it again. Integer keys are kept
--- as ranges, because births are contiguous; a range says that no signal of its keys was left. Signals of other keys stand one
--- by one, and so do those whose key still had others, captured or younger: a range would excuse these as well.
+-- as ranges, because births are contiguous; a range says that no signal of its keys was left. Signals of other keys are
+-- listed one by one. So are signals whose key still had other signals, captured or younger: a range would excuse those as
+-- well.
 create table public.gov_retired_range (
     source_name text   not null,
     lo          bigint not null,
     hi          bigint not null,
-    -- When the last of them was recorded. A row that is younger, and has a key of these, is another row.
+    -- When the last of these signals was recorded. A younger row with one of these keys is another row.
     recorded_at timestamptz not null default now(),
     primary key (source_name, lo),
     check (lo <= hi)
@@ -21,20 +22,21 @@ create table public.gov_retired_signal (
 );
 create index gov_retired_signal_number on public.gov_retired_signal (source_name) where number is not null;
 
--- Keys that more than one row has had, by the subject that a row of such a key has by itself. The row that took such a key is
--- recorded under identities of its own. Signals of the one before it may vanish again: promoted, drained, removed. So from the
--- first notice on, no new signal is recorded under the key's own identity; otherwise the row that took the key could be
--- recorded under both.
+-- Keys that more than one row has had, by the subject reference that the key gives. The row that took such a key is
+-- recorded under identities of its own. The signals of the row before it may disappear later: promoted, drained or
+-- removed. So once a key is listed here, no new signal is recorded under the key's own identity. Otherwise the row that
+-- took the key could be recorded under both identities.
 create table public.gov_reused_key (
     subject     uuid primary key,
     source_name text not null
 );
 
--- Every key that the last audit of a source found wrong, in the order it was found: as many as there are, and none of them in
--- the memory of whoever audits. They are those of the audit under way or, after its end, of that one.
+-- Every key that the last audit of a source found wrong, in the order in which it was found. The list has no limit, and
+-- the auditing process does not hold it in memory. The names are those of the running audit or, after its end, of that
+-- audit.
 create table public.gov_audit_name (
     source_name text   not null,
-    -- Every row, or those since the last certificate: the one leaves the other's names alone.
+    -- Every row, or those since the last certificate. An audit of one depth leaves the names of the other alone.
     depth       text   not null check (depth in ('full', 'recent')),
     verdict     text   not null check (verdict in ('missing', 'doubled', 'orphan')),
     n           bigint not null,
@@ -42,8 +44,8 @@ create table public.gov_audit_name (
     primary key (source_name, depth, verdict, n)
 );
 
--- The history of certificates, for whoever looks on: the latest thousand of each source. As events they may be kept for
--- longer, but among millions of signals nothing finds them.
+-- The history of certificates, for observers: the latest thousand of each source. As events they may be kept for longer,
+-- but no index finds them among millions of signals.
 create table public.gov_certificate_log (
     source_name text        not null,
     taken_at    timestamptz not null,
@@ -53,8 +55,8 @@ create table public.gov_certificate_log (
 );
 create index gov_certificate_log_taken on public.gov_certificate_log (taken_at);
 
--- Notes that rows took these keys from others. Exclusive: batches that are under way end first, and every later one knows. What
--- is recorded under a key's own identity after this returns was recorded before.
+-- Notes that rows took these keys from other rows. The lock is exclusive: running batches end first, and every later
+-- batch knows the keys. A signal under a key's own identity that is seen after this returns was recorded before it.
 create function gov_handoff.gov_key_reused(p_worker text, p_owner text, p_term bigint, p_source text, p_subjects uuid[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -71,12 +73,12 @@ begin
 end
 $$;
 
--- The latest certificate stands in the cursor's summary. History is an event, and an audit row of ours beside it.
+-- The latest certificate stands in the cursor's summary. The history is an event, with an audit row of ours beside it.
 --
--- In the order of locks that applying a batch has: types, lease, cursor. (The server runs the parts of a WITH that nothing
--- refers to after the rest, so a batch updates its cursors behind the fence, whatever the text's order.) The other way round a
--- certificate and a batch of the stream waited for each other now and then, and one of them was ended for it. The fence is as
--- good at the start: its row stays locked to the commit, so a takeover waits for all of this.
+-- The locks are taken in the order in which a batch takes them: types, lease, cursor. (The server runs the parts of a
+-- WITH that nothing refers to after the rest. So a batch updates its cursors after the fence, whatever the order of the
+-- text.) In the other order a certificate and a batch of the stream sometimes deadlocked, and the server cancelled one of
+-- them. The fence holds as well at the start: its row stays locked until the commit, so a takeover waits for all of this.
 create function gov_handoff.gov_certificate_put(p_worker text, p_owner text, p_term bigint, p_cursor_worker text, p_source text,
                                            p_certificate jsonb, p_history boolean)
 returns void language plpgsql security definer
@@ -89,9 +91,10 @@ begin
         perform from gov_handoff.batches;
     end if;
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
-    -- The latest is the one that reaches furthest: an audit speaks for the snapshot it began with, and the daemon may have
-    -- certified beyond that since. One of another server, or of transactions that are not there yet (a backup was put back),
-    -- stands in nobody's way. What looked at a part of the rows only is complete through nothing and never the latest.
+    -- The latest certificate is the one that reaches furthest. An audit speaks for the snapshot it began with, and the
+    -- daemon may have certified beyond that since. A certificate of another server, or of transactions that do not exist
+    -- yet (a backup was restored), blocks no other certificate. An audit of only a part of the rows is complete through
+    -- no frontier and is never the latest.
     update public.gov_worker_cursor c
        set last_run_summary = case
                when p_certificate ? 'since' or coalesce(
@@ -103,10 +106,10 @@ begin
            updated_at = clock_timestamp(), phase = 'incremental'
      where c.worker_name = p_cursor_worker and c.source_name = p_source;
     if p_history then
-        -- The totals that metrics are read from (0013), in the same commit: a certificate that is there was counted, one that
-        -- is not was not. Behind the cursor's row, which a daemon and an audit that certify the same source both lock first,
-        -- so that they take the totals in turn. A certificate that tells of repairs is always one for the history; that of a
-        -- rehearsal never is, and is not counted either.
+        -- The totals that metrics are read from (0013), in the same commit: every certificate that exists was counted,
+        -- and no other. This comes after the cursor's row. A daemon and an audit that certify the same source both lock
+        -- that row first, so they update the totals in turn. A certificate with repairs always goes to the history. The
+        -- certificate of a selftest never does, and is not counted either.
         insert into public.gov_repair_total as t (worker_name, source_name, reason, repaired)
         select p_cursor_worker, p_source, r.key, r.value::bigint
           from jsonb_each_text(coalesce(p_certificate -> 'repaired', '{}')) r
@@ -131,8 +134,8 @@ begin
             values (gen_random_uuid(), 'governance', 'governance.handoff.certified', 'health', 'info', 'immediate',
                 p_source, 'certificate:' || p_source, p_owner, 'gov-handoff', 'safe_metadata', p_certificate);
         else
-            -- Nobody has asked for them yet, and might not for years: of each source the latest waits. Two who certify one
-            -- source come one after the other, because the cursor's row is locked by now.
+            -- While the type is inactive, possibly for years, only the latest certificate of each source waits. Two
+            -- sessions that certify one source run one after the other, because the cursor's row is locked by now.
             delete from public.event_pending
              where event_domain = 'governance' and event_type_hint = 'governance.handoff.certified' and processed_at is null
                and entity_table = p_source;
@@ -146,10 +149,10 @@ begin
 end
 $$;
 
--- Where an audit stands: the last key it has checked, what it has counted so far and the names of what it counted, in one
--- commit, so that whoever goes on after a kill names each key once. Key and counts are in the summary: the watermark columns of
--- this row move with every repair, which may lie anywhere in a chunk. An audit that begins anew (p_anew) forgets the names of
--- the last one. One of recent rows is short and not resumed; of it only the names are kept.
+-- Where an audit stands: the last key it checked, its counts and the names of what it counted, in one commit. So an audit
+-- that resumes after a kill names each key once. Key and counts are in the summary, because the watermark columns of this
+-- row move with every repair, which may lie anywhere in a chunk. An audit that starts over (p_anew) deletes the names of
+-- the last one. An audit of recent rows is short and is not resumed; only its names are kept.
 create function gov_handoff.gov_audit_checkpoint(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
                                             p_after text, p_progress jsonb, p_anew boolean, p_verdict text[], p_key text[])
 returns void language plpgsql security definer
@@ -178,9 +181,10 @@ begin
 end
 $$;
 
--- The end of an audit: its certificate, unless it was a mere check, and that it is over, in one commit. An audit that is killed
--- before it comes to its end again and is certified then; none is over without its repairs standing in a certificate and in
--- the totals. The certificate first: its locks are those that a batch shares, and are taken in a batch's order.
+-- The end of an audit. Its certificate (none for `--check`) and the mark that it is over are one commit. An audit that is
+-- killed before that resumes, reaches its end again and is certified then. So no audit is over unless its repairs stand
+-- in a certificate and in the totals. The certificate comes first: it takes the locks that batches share, in the order in
+-- which a batch takes them.
 create function gov_handoff.gov_audit_finish(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
                                         p_progress jsonb, p_cursor_worker text, p_certificate jsonb)
 returns void language plpgsql security definer
@@ -194,12 +198,12 @@ begin
 end
 $$;
 
--- Removes up to p_limit old signals from the outbox and remembers whose they were. Nothing younger than the latest
--- certificate of its source goes: retention may only take what was proven first. No batch is under way meanwhile: one that
--- brings a row again would otherwise wait for our deletion and then record the row a second time.
+-- Removes up to p_limit old signals from the outbox and remembers their keys. No signal that is younger than the latest
+-- certificate of its source is removed: retention may only take what was certified. The lock lets no batch run meanwhile.
+-- A batch that brings a row again would otherwise wait for this deletion and then record the row a second time.
 --
--- Everything is one statement over what it deleted. A temporary table would be the caller's, with whatever triggers the caller
--- put on it.
+-- One statement works on what another deleted, without a temporary table: that would belong to the caller, with any
+-- triggers that the caller put on it.
 create function gov_handoff.gov_outbox_retire(p_worker text, p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -224,8 +228,9 @@ begin
                   greatest(e.created_at, e.occurred_at) as recorded, x.certified
     )
     select count(*), array_agg(g.id), array_agg(g.source),
-           -- A key that is no number was not written by us; its signal stands for itself. So does one under another identity
-           -- than its key has: that of a row which took another's key. And one whose row says that it is yet to come.
+           -- A signal with an integer key is remembered by its number, with three exceptions, which are remembered by id: its key
+           -- is not a number, so gov-handoff did not write it; its id is not the identity of its key, because its row took
+           -- another row's key; its time lies after the certificate.
            array_agg(case when c.metadata #>> '{id,type}' in ('int4', 'int8') and g.key ~ '^-?[0-9]{1,19}$'
                                and g.key::numeric between -9223372036854775808 and 9223372036854775807
                                and g.id = gov_handoff.gov_handoff_identity(g.source, c.metadata #>> '{id,type}', g.key, g.kind)
@@ -239,8 +244,8 @@ begin
         select r.id, r.source, r.number, r.recorded
           from unnest(v_id, v_source, v_number, v_recorded) as r (id, source, number, recorded)
     ), keys as (
-        -- The identities of an integer key are a stretch of their own (gov_handoff_identity: only the last 42 bits tell them
-        -- apart), so the primary keys answer whether anything of a key is left.
+        -- The identities of one integer key are contiguous: only their last 42 bits differ (gov_handoff_identity). So the
+        -- primary keys tell whether any signal of a key is left.
         select k.source, k.number, (k.head || to_hex(k.tail))::uuid as lo, (k.head || to_hex(k.tail | 4398046511103))::uuid as hi
           from (select d.source, d.number,
                        encode(substr(sha256(convert_to(d.source, 'UTF8')), 1, 2), 'hex')
@@ -249,12 +254,12 @@ begin
                   from (select distinct r.source, r.number, r.number # (-9223372036854775808)::bigint as k
                           from retired r where r.number is not null) d) k
     ), whole as materialized (
-        -- Nothing of the key is left, recorded or waiting, and none of it stands in a letter that may be replayed.
+        -- No signal of the key is left, recorded or waiting, and no dead letter of the key can still be replayed.
         select x.source, x.number
           from keys x
          where not exists (select from public.event_outbox o where o.id between x.lo and x.hi)
            and not exists (select from public.event_pending p where p.id between x.lo and x.hi and p.processed_at is null)
-           -- By the key that letters of integer keys have (core::dead_letter::letter_key).
+           -- Found by the idempotency key that dead letters of integer keys have (core::dead_letter::letter_key).
            and not exists (select from public.iu_route_dead_letter d
                             where d.event_domain = 'governance' and d.resolution is distinct from 'replayed'
                               and d.idempotency_key = replace(replace(x.source, '%', '%25'), ':', '%3A') || ':' || x.number)
@@ -265,7 +270,7 @@ begin
          where w.number is null
         on conflict do nothing
     )
-    -- Islands of consecutive keys. Ranges that touch are left as they are.
+    -- Stretches of consecutive keys. Ranges that touch are not merged.
     insert into public.gov_retired_range as r (source_name, lo, hi, recorded_at)
     select i.source, min(i.number), max(i.number), max(i.recorded)
       from (select w.source, w.number, w.recorded,
@@ -280,8 +285,8 @@ begin
 end
 $$;
 
--- Removes up to p_limit captures that were drained before p_before. While they are here they keep a signal that is lost and
--- repaired from marking its groups again; so only those go whose signal is recorded, or was retired.
+-- Removes up to p_limit captures that were drained before p_before. A capture prevents a signal that is lost and repaired
+-- from marking its groups again. So only captures whose signal is recorded, or was retired, are removed.
 create function gov_handoff.gov_pending_retire(p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -306,8 +311,8 @@ begin
 end
 $$;
 
--- What we say about ourselves in the outbox: the history of certificates, heartbeats, announced findings. They are about no
--- row, so nothing has to be remembered of them; the latest certificate of each source stands in its cursor.
+-- Removes gov-handoff's own events from the outbox: certificates, heartbeats, announced findings. They are not about
+-- rows, so nothing has to be remembered of them. The latest certificate of each source stands in its cursor.
 create function gov_handoff.gov_notices_retire(p_before timestamptz, p_limit int)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -315,7 +320,7 @@ as $$
 declare
     v_n bigint;
 begin
-    -- The same history; few enough to go at once, and counted where they were announced.
+    -- The same history. These rows are few enough to be deleted at once; they are counted where they were announced.
     delete from public.gov_certificate_log where taken_at < p_before;
     delete from public.event_outbox e
      using (select o.id from public.event_outbox o

@@ -1,5 +1,5 @@
--- What `gov-handoff selftest` leaves in our tables while it runs, and the one gate that takes it away again. It can reach
--- nothing else: everything is selected by the selftest's own worker, sources and kind.
+-- The rows that `gov-handoff selftest` leaves in our tables while it runs, and the one gate that removes them. The gate
+-- can reach nothing else: it selects everything by the selftest's own worker, sources and kind.
 --
 -- One selftest at a time in a database: a lock that lasts as long as the transaction that took it.
 create table gov_handoff.rehearsals ();
@@ -10,7 +10,7 @@ returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- Not `access exclusive`, which takes a transaction id: certificates would wait for it.
+    -- Not `access exclusive`: that mode takes a transaction id, and certificates would wait for it.
     lock table gov_handoff.rehearsals in exclusive mode nowait;
     return true;
 exception when lock_not_available then
@@ -30,7 +30,7 @@ declare
     v_sources constant text[] := array['gov_handoff_selftest_int', 'gov_handoff_selftest_uuid'];
     v_captured bigint;
 begin
-    -- First, because it is the fence: a batch that is still on its way commits before this, or not at all.
+    -- First, because it is the fence: a batch that is still running commits before this, or not at all.
     delete from public.queue_heartbeat where executor_name = v_worker;
     delete from public.event_pending
      where event_domain = 'governance'

@@ -1,11 +1,13 @@
--- Second chances and last resorts: poison rows staged for a retry, dead letters, and what an operator does about them.
+-- Rejected rows: staged for a retry, then dead letters, and the operator's decisions about them.
 --
--- A row that the database refuses is staged in event_pending under an identity of its own (kind `governance.handoff.retry`),
--- tried again when it is due, and moved to iu_route_dead_letter when its attempts are used up. It is in exactly one of the
--- two until its signals are recorded or an operator has decided about it. Both tables may be live ones of an older shape:
--- event_pending without process_after, iu_route_dead_letter without resolved_by. Then the jsonb beside carries the value.
+-- A row that the database rejects is staged in event_pending under an identity of its own (kind
+-- `governance.handoff.retry`). It is retried when it is due, and moved to iu_route_dead_letter when its attempts are used
+-- up. It is in exactly one of the two tables until its signals are recorded or an operator has decided about it. Both
+-- tables may be live ones of an older shape: event_pending without process_after, iu_route_dead_letter without
+-- resolved_by. Then a jsonb column of the same row carries the value.
 
--- A whole number from public.dot_config. What is no number, or out of bounds, leaves a finding and the default stands.
+-- A whole number from public.dot_config. If the value is not a number, or out of bounds, a finding is raised and the
+-- default applies.
 create function gov_handoff.gov_config_number(p_key text, p_default bigint, p_min bigint, p_max bigint)
 returns bigint language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -44,8 +46,8 @@ begin
 end
 $$;
 
--- Stages a poison row. It commits before the reader moves past the row, and says nothing of the reader: a crash in between
--- delivers the row again and finds it staged. A row that a dead letter already stands for is left to that.
+-- Stages a poison row. It commits before the reader moves past the row and does not move the reader. After a crash in
+-- between, the row is delivered again and found staged. A row that has a dead letter already is not staged.
 create function gov_handoff.gov_handoff_stage(p_worker text, p_owner text, p_term bigint, p_table text, p_id uuid, p_ref uuid,
     p_letter text, p_address text, p_actor text, p_error text, p_payload jsonb, p_delay_ms bigint, p_version uuid)
 returns boolean language plpgsql security definer
@@ -73,7 +75,7 @@ begin
 end
 $$;
 
--- Refused once more. The count is given, not added to, so that doing it again counts nothing twice.
+-- The row was rejected again. The count is given, not incremented, so that a repeated call does not count twice.
 create function gov_handoff.gov_retry_again(p_worker text, p_owner text, p_term bigint, p_id uuid, p_attempts int, p_error text,
                                        p_delay_ms bigint)
 returns void language plpgsql security definer
@@ -87,8 +89,8 @@ begin
 end
 $$;
 
--- Takes a row whose signals are recorded out of the staging; only ever called after they are. Those of p_signals that were
--- captured and then refused (gov_handoff_drain) are in the outbox by now, or wait for their type like any other.
+-- Removes a staged row; called only after its signals are recorded. Signals in p_signals that were captured and then
+-- rejected (gov_handoff_drain) are in the outbox by now, or wait for their type like any other capture.
 create function gov_handoff.gov_retry_done(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -112,7 +114,8 @@ select p.id, p.capture_payload ->> 'source' as source_name, p.capture_payload ->
 
 -- Dead letters -----------------------------------------------------------------------------------------------------
 
--- Depth is a finding of its own that grows severe; below the limit again it is over.
+-- Raises a finding about the number of open dead letters, more severe as it grows. Resolved when it is within the limit
+-- again.
 create function gov_handoff.gov_dead_letter_watch()
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -121,7 +124,8 @@ declare
     v_limit bigint := gov_handoff.gov_config_number('event.dlq.overflow', 100, 1, 1000000000);
     v_depth bigint;
 begin
-    -- No further than it matters: counting all of them for each of them would be slow just when there are many.
+    -- The count stops at ten times the limit: this runs for each dead letter, and a full count would be slow just when
+    -- there are many.
     select count(*) into v_depth
       from (select from public.iu_route_dead_letter where event_domain = 'governance' and resolved_at is null
              limit v_limit * 10) d;
@@ -135,8 +139,9 @@ begin
 end
 $$;
 
--- Sets a row aside for an operator, and takes it out of the staging in the same commit: it is never in neither. The letter
--- belongs to the worker whose source it is, whoever found the row: an audit or a replay has no letters of its own.
+-- Makes a dead letter of a row, and removes its staged row in the same commit: the row is always in one of the two. The
+-- letter belongs to the worker that reads the source, even if an audit or a replay found the row: those have no letters
+-- of their own.
 create function gov_handoff.gov_dead_letter_put(p_worker text, p_owner text, p_term bigint, p_source text, p_staged uuid,
     p_ref uuid, p_letter text, p_code text, p_detail text, p_attempts int, p_snapshot jsonb, p_signals uuid[],
     p_version uuid)
@@ -149,11 +154,13 @@ declare
 begin
     perform from gov_handoff.batches;
     perform gov_handoff.gov_definition_fence(array[p_version]);
-    -- Before the cursor, because a batch locks its cursor behind the fence as well; to the commit nobody takes over.
+    -- The fence comes before the cursor, because a batch locks its cursor after the fence as well. No takeover until the
+    -- commit.
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     select coalesce(max(c.worker_name) filter (where c.worker_name = p_worker), min(c.worker_name), p_worker) into v_worker
       from public.gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';
-    -- Handed off by an operator's replay once, and lost and refused since: the same letter is open again.
+    -- An operator's replay handed the row off once; since then its signal was lost and the row was rejected. The same
+    -- letter is opened again.
     update public.iu_route_dead_letter
        set resolved_at = null, resolution = null, failure_code = p_code, failure_detail = left(p_detail, 2000),
            attempts = p_attempts, last_failed_at = clock_timestamp()
@@ -170,7 +177,7 @@ begin
         v_new := found;
     end if;
     if not v_new then
-        -- Another row may have taken the key, and be refused as well: the letter stands for it from now on.
+        -- Another row may have taken the key and been rejected as well. The letter stands for that row from now on.
         update public.iu_route_dead_letter set last_failed_at = clock_timestamp()
          where worker_name = v_worker and event_domain = 'governance' and idempotency_key = p_letter;
     end if;
@@ -181,7 +188,7 @@ begin
             jsonb_build_object('source', p_source, 'failure_code', p_code));
         perform gov_handoff.gov_finding_raise('cursor_dlq', 'cursor_dlq:' || v_worker, 'high',
             jsonb_build_object('worker', v_worker, 'source', p_source, 'failure_code', p_code));
-        -- A producer that sends contents is an issue of its own, whatever becomes of the letter.
+        -- A producer that sends contents is a finding of its own, whatever the operator decides about the letter.
         if p_code in ('queue.payload_violation', 'queue.nvsz_violation') then
             perform gov_handoff.gov_finding_raise(p_code, p_code || ':' || p_source, 'high',
                 jsonb_build_object('source', p_source, 'source_key', left(p_snapshot ->> 'source_key', 300)));
@@ -191,14 +198,15 @@ begin
     end if;
     delete from public.event_pending
      where id = p_staged and event_domain = 'governance' and event_type_hint = 'governance.handoff.retry';
-    -- Captured once and refused since: it waits for its type no longer. It is kept, because it has marked its group.
+    -- A capture that the outbox rejected no longer waits for its type. It is kept, because it has marked its group.
     update public.event_pending set processed_at = clock_timestamp()
      where id = any (p_signals) and last_error = 'refused_by_outbox' and processed_at is null;
     return v_new;
 end
 $$;
 
--- What every decision about a letter leaves: state, who, why, an audit row, and no finding where nothing is open any more.
+-- What every decision about a letter records: resolution, actor, reason, an audit row. Findings without open letters are
+-- resolved.
 create function gov_handoff.gov_dead_letter_close(p_id uuid, p_resolution text, p_reason text, p_actor text)
 returns boolean language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -237,7 +245,7 @@ begin
 end
 $$;
 
--- An operator's word that a letter needs no handoff (discarded) or that another took its place (superseded).
+-- An operator's decision that a letter needs no handoff (discarded) or that another row took its place (superseded).
 create function gov_handoff.gov_dead_letter_resolve(p_ids uuid[], p_resolution text, p_reason text, p_actor text)
 returns uuid[] language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -262,7 +270,7 @@ begin
 end
 $$;
 
--- The lease of those who replay letters, which is the only one that an operator may take.
+-- The lease under which operators replay dead letters. It is the only lease that an operator may take.
 create function gov_handoff.gov_dead_letter_lease(p_owner text, p_ttl interval)
 returns table (held boolean, term bigint, owner text, age_ms bigint) language sql security definer
 set search_path = pg_catalog, pg_temp
@@ -270,7 +278,8 @@ as $$
     select c.held, c.term, c.owner, c.age_ms from gov_handoff.gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
 $$;
 
--- Closes a letter as replayed, which is only true when its signals are recorded; so that is asked here, whoever says so.
+-- Closes a letter as replayed. That is only true when its signals are recorded, so this gate checks it, whoever the
+-- caller is.
 create function gov_handoff.gov_dead_letter_replayed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_signals uuid[],
                                                 p_reason text, p_actor text)
 returns boolean language plpgsql security definer
@@ -292,7 +301,7 @@ begin
 end
 $$;
 
--- A replay that was refused again: the letter stays open and says so.
+-- A replay was rejected again: the letter stays open and records the failure.
 create function gov_handoff.gov_dead_letter_failed(p_worker text, p_owner text, p_term bigint, p_id uuid, p_code text, p_detail text)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -308,7 +317,8 @@ $$;
 
 -- Privileges -------------------------------------------------------------------------------------------------------
 
--- Gates of the worker, of the operator, and what only gates may call. The worker decides about no letter.
+-- Gates of the worker, gates of the operator, and functions that only gates may call. The worker does not decide about
+-- letters.
 do $$
 declare
     f record;

@@ -1,15 +1,15 @@
--- Whom a source believes. Who produced a row its `source_system` says, or its `actor_ref` where the definition has it so. The
--- list stands in the source's definition, so that a running daemon takes a change up as it takes up any other.
+-- Which producers a source trusts. A row's `source_system` names its producer, or its `actor_ref`, if the definition says
+-- so. The list is part of the source's definition, so a running daemon picks up a change as it does any other.
 
--- Moves up to p_limit signals that were captured as untrusted, and whose producer is trusted by now, to the retry lane: there
--- each row is read again and goes the way of every row, under the identities it was captured with, and only then dirties its
--- groups. A row is captured or staged at every moment. Returns how many signals moved, and how many rows were staged by that;
--- fewer than the limit: nothing is left.
+-- Moves up to p_limit signals that were captured as untrusted, and whose producer is trusted now, to the retry lane. The
+-- retry lane reads each row again and hands it off like any row, under the identities it was captured with; only then are
+-- its groups marked. At every moment the row is either captured or staged. Returns how many signals were moved and how
+-- many rows were staged. Fewer than the limit means that nothing is left.
 --
--- In bounded parts, because every batch waits for our lock. Between two of them a batch may be mapped by the new list while the
--- captures of the old one still stand: the gate takes what was captured as untrusted for not recorded (0003), so it emits and
--- marks, and the retry lane finds it recorded. Of a row whose signals are in two parts the second finds the first's likewise.
--- The daemon promotes under its lease and is fenced; without one it is an operator's doing.
+-- It works in bounded parts, because every batch waits for this lock. Between two parts a batch may be mapped by the new
+-- list while captures of the old list still wait. The gate treats a signal captured as untrusted as not recorded (0003),
+-- so it emits and marks, and the retry lane finds the signal recorded. The same happens when the signals of one row are
+-- in two parts. The daemon promotes under its lease and is fenced; without a lease, the caller is an operator.
 create function gov_handoff.gov_trust_promote(p_worker text, p_owner text, p_term bigint, p_limit int)
 returns table (moved bigint, staged bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -19,10 +19,11 @@ declare
     v_finding record;
 begin
     perform gov_handoff.gov_lease_or_operator(p_owner);
-    -- Every batch holds this lock, shared, from before it captures to its commit. So a batch that was mapped by the old list is
-    -- either committed by now, and what it captured is seen below; or it begins after our commit, finds the finding resolved,
-    -- and raises it again, which calls for the next promotion. Without the lock it could find the finding open, say nothing,
-    -- and commit behind us: captured for ever, and nobody told.
+    -- Every batch holds this lock in shared mode, from before it captures until its commit. So a batch that was mapped by
+    -- the old list has either committed, and its captures are seen below; or it begins after this commit, finds the
+    -- finding resolved, and raises it again, which leads to the next promotion. Without the lock such a batch could find
+    -- the finding open, raise nothing, and commit after this transaction. Its rows would stay captured indefinitely,
+    -- without a finding.
     lock table gov_handoff.batches in access exclusive mode;
     with due as (
         select p.id, c.metadata #>> '{id,type}' as id_type
@@ -52,7 +53,7 @@ begin
     select (select count(*) from released), (select count(*) from entered) into moved, staged;
 
     if moved < p_limit then
-        -- Nothing of such a producer waits any more.
+        -- No capture of such a producer is left.
         for v_finding in
             select i.coalesce_key
               from public.system_issues i
@@ -70,8 +71,8 @@ begin
 end
 $$;
 
--- Grants or revokes. The first part of what the new list trusts is promoted in the same commit; the rest by whoever asked, and
--- by the daemon.
+-- Grants or revokes trust. The first part of what is trusted now is promoted in the same commit; the caller and the
+-- daemon promote the rest.
 create function gov_handoff.gov_trust_set(p_worker text, p_source text, p_producer text, p_trusted boolean, p_actor text)
 returns table (changed boolean, promoted bigint) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -81,7 +82,8 @@ declare
     v_definition jsonb;
     v_known jsonb;
 begin
-    -- Batches first (see gov_trust_promote), then definitions, then the cursor: the order in which a batch takes them.
+    -- `batches` first (see gov_trust_promote), then `definitions`, then the cursor: the order in which a batch takes
+    -- them.
     lock table gov_handoff.batches in access exclusive mode;
     lock table gov_handoff.definitions in access exclusive mode;
     select metadata into v_definition from public.gov_worker_cursor
@@ -125,5 +127,5 @@ begin
     end loop;
 end
 $$;
--- The daemon promotes what a batch captured while the list was changed under it; it grants nothing.
+-- The daemon promotes what a batch captured while the list was changed. It cannot grant trust.
 grant execute on function gov_handoff.gov_trust_promote(text,text,bigint,int) to gov_handoff_worker;

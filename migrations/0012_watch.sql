@@ -1,9 +1,9 @@
--- Never silent: findings that are also events, the heartbeat, the watchdog, and views for whoever looks on.
+-- Never silent: findings that are also events, the heartbeat, the watchdog, and views for observers.
 
 -- Types ------------------------------------------------------------------------------------------------------------
 
--- Every kind of finding is an event type as well, inactive like the rest. Unlike a handoff, a finding whose type is
--- inactive is not captured for later: it stands in system_issues whether it is announced or not.
+-- Every kind of finding is an event type as well, inactive like the rest. A finding whose type is inactive is not
+-- captured for later, unlike a handoff: it stands in system_issues whether it is announced or not.
 insert into public.event_type_registry (event_domain, event_type, event_stream, active)
 select t.domain, t.type, 'alert', false
   from (select 'governance', 'governance.finding.' || kind
@@ -19,10 +19,10 @@ select t.domain, t.type, 'alert', false
 
 -- Watermark --------------------------------------------------------------------------------------------------------
 
--- The monotone guard of the watermark, for whoever writes it. The gate of 0003 never moves it back: a hole that is filled
--- late leaves it where it is. Whatever else would (a write by hand, a restored row, a faulty gate) is put right before it is
--- written, and is a finding. Plain conditions in the order of their price, because every batch pays for them; not a WHEN
--- clause, which the server would parse for every batch.
+-- Keeps the watermark monotone, whichever session writes it. The gates of 0003 never move it back: a hole that is filled
+-- late leaves it where it is. Any other write that would move it back (by hand, a restored row, a faulty gate) is
+-- corrected before it is stored, and raises a finding. Every batch pays for this trigger, so it tests plain conditions,
+-- the cheapest first. A WHEN clause would be parsed again for every batch.
 create function gov_handoff.gov_watermark_hold()
 returns trigger language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -32,7 +32,7 @@ begin
        or old.last_watermark_id is null
        or new.last_watermark_id is not distinct from old.last_watermark_id
           and new.last_watermark_ts is not distinct from old.last_watermark_ts
-       -- An audit's own progress has no definition, and starts over.
+       -- The progress row of an audit has no definition, and starts over.
        or not old.metadata ? 'id'
        or gov_handoff.gov_watermark_ahead(new.last_watermark_ts, new.last_watermark_id, old.last_watermark_ts,
                                      old.last_watermark_id, old.metadata)
@@ -55,9 +55,9 @@ create trigger gov_watermark_monotone
 
 -- Heartbeat --------------------------------------------------------------------------------------------------------
 
--- The low-cadence summary of what the worker did since the last one: rows seen, changes that coalesced into a mark of
--- their group that was made anyway, signals enqueued, rows dead-lettered. Counters stand in the tables, so a restart loses
--- none. Its update of the lease row is the fence as well: a worker that lost its lease announces nothing.
+-- A summary of the worker's work since the last heartbeat: rows seen, changes that were coalesced into a mark that
+-- another change made anyway, signals enqueued, rows dead-lettered. The counters are in tables, so a restart loses none.
+-- The update of the lease row is also the fence: a worker that lost its lease announces nothing.
 create function gov_handoff.gov_heartbeat_emit(p_worker text, p_owner text, p_term bigint)
 returns jsonb language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -83,8 +83,8 @@ begin
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
-    -- Only where its type is active: a heartbeat that nobody asked for is not worth keeping. What a live outbox refuses of it
-    -- must not undo the beat in the row, which is what others watch.
+    -- Only if the type is active: a heartbeat without a subscriber is not worth keeping. If a live outbox rejects the
+    -- event, the beat in the lease row must stand, because other instances watch that row.
     begin
         insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
@@ -106,8 +106,8 @@ select t.key, t.value
   from (values ('governance.watch.planned_stop', '5 minutes')) as t (key, value)
  where not exists (select from public.dot_config c where c.key = t.key);
 
--- An interval longer than none, as an operator writes it. What is none leaves a finding, and nothing: whoever asked has a
--- default, and one bad value must not end the watch over everybody else.
+-- A positive interval, as an operator writes it. An invalid value raises a finding and gives null: the caller has a
+-- default, and one bad value must not end the watch over the other workers.
 create function gov_handoff.gov_config_interval(p_key text, p_text text)
 returns interval language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -130,8 +130,9 @@ begin
 end
 $$;
 
--- The cadence of one worker; null: it is not watched. What a worker declares is its own word, and may be anything: a foreign
--- executor that writes no number there is a finding of its own, and the others are watched all the same.
+-- The cadence of one worker; null if it is not watched. A worker declares its cadence itself, and the value may be
+-- anything. If a foreign executor writes something that is not a number, that is a finding, and the other workers are
+-- still watched.
 create function gov_handoff.gov_watch_cadence(p_executor text, p_metadata jsonb)
 returns interval language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -159,7 +160,8 @@ begin
 end
 $$;
 
--- Findings about a source end with it. Not those about its dead letters, which stay: an operator decides about them.
+-- Findings about a source are resolved when the source is removed. Findings about its dead letters stay, because the
+-- letters stay until an operator decides about them.
 create function gov_handoff.gov_finding_orphans()
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -173,7 +175,7 @@ begin
          where i.issue_kind in ('cursor_lag', 'cursor_watermark_regression', 'source_unreadable', 'source_not_conserved',
                                 'handoff_missed', 'handoff_throttled', 'untrusted_source', 'audit_row_refused')
            and i.resolved_at is null and i.detail ? 'source'
-           -- An audit's own progress has a row of that name too, and no definition.
+           -- The progress row of an audit has the source's name too, but no definition.
            and not exists (select from public.gov_worker_cursor c
                             where c.source_name = i.detail ->> 'source' and c.metadata ? 'id'
                               and c.worker_name = coalesce(i.detail ->> 'worker', c.worker_name))
@@ -183,14 +185,16 @@ begin
 end
 $$;
 
--- Who is silent. For any scheduler, for standbys, for `gov-handoff watch`; p_now is for tests and for looking back.
+-- The watchdog: which workers are silent. For any scheduler, for standbys and for `gov-handoff watch`. p_now is for tests
+-- and for looking back.
 --
--- A worker's cadence is what dot_config says (`governance.watch.cadence.<executor>`, an interval, or `off`), else what the
--- worker declares of itself in queue_heartbeat.metadata. Who has none is not watched: a tool that runs once is not silent
--- afterwards. A worker ticks at its cadence whether there is work or not, so quiet is not silence.
+-- A worker's cadence is the value in dot_config (`governance.watch.cadence.<executor>`, an interval, or `off`), else what
+-- the worker declares in queue_heartbeat.metadata. A worker without a cadence is not watched: a tool that runs once is
+-- not silent afterwards. A worker ticks at its cadence whether there is work or not, so quiet is not silence.
 --
--- Past three times its cadence a worker is a warning, past ten times critical. One that resigned was stopped on purpose,
--- and yet nothing is handed off: that is a warning, and no more than that until `governance.watch.planned_stop` is over.
+-- A worker that is silent for more than three times its cadence is a warning, for more than ten times critical. A worker
+-- that resigned was stopped on purpose, but nothing is handed off meanwhile. That is a warning, and becomes critical only
+-- after `governance.watch.planned_stop`.
 create function public.fn_governance_watch(p_now timestamptz default null)
 returns table (worker_name text, last_tick_at timestamptz, silent_seconds float8, cadence_seconds float8, verdict text,
                resigned boolean)
@@ -208,7 +212,7 @@ declare
     f record;
 begin
     perform gov_handoff.gov_clock_mend(c.worker_name) from (select distinct worker_name from public.gov_worker_cursor) c;
-    -- The gates only go by it; here what cannot be used of it is said, and that it can be used again.
+    -- The gates only use this value. Here an invalid value raises a finding, and a valid one resolves it.
     perform gov_handoff.gov_config_number('governance.ruleset_version', 1, 0, 999999999);
     for w in
         select h.executor_name as name, h.last_tick_at as tick, v_now - h.last_tick_at as age, k.cadence,
@@ -234,7 +238,8 @@ begin
             if w.mode = 'stream' then
                 perform gov_handoff.gov_finding_resolve('slot_budget_exceeded:' || w.slot, 'streaming within the budget again');
             end if;
-            -- What a slot that did not continue may have left out is proven handed off once every source was certified since.
+            -- Rows that a gap may have left out are proven handed off once every source was certified after the gap was
+            -- found.
             perform gov_handoff.gov_finding_resolve(i.coalesce_key, 'every source was certified since')
                from public.system_issues i
               where i.coalesce_key = 'slot_lost:' || w.slot and i.resolved_at is null
@@ -257,7 +262,8 @@ begin
         return next;
     end loop;
 
-    -- What has ended without anybody saying so: a source that is no more, a rival that is gone, a watermark that moved on.
+    -- Findings whose cause ends without an event: a source that was removed, a rival that is gone, a watermark that moved
+    -- on.
     perform gov_handoff.gov_finding_orphans();
     for f in
         select i.coalesce_key as key, 'nobody else has asked for the lease since' as why
@@ -278,9 +284,10 @@ begin
 end
 $$;
 
--- What waits, by type. Types ship inactive, so millions may wait, and somebody looks every few seconds: each type is counted to
--- ten thousand and no further, and the types themselves are found by leaping along the index of what is open. A session of
--- a dashboard's would scan the table for it while it is small, and go on doing so when it is not.
+-- How many captures wait, by type. Types ship inactive, so millions may wait, and a dashboard asks every few seconds. So
+-- each type is counted up to ten thousand, and the types are found by skipping along the index of what is open.
+-- Sequential scans are off: a long dashboard session would plan one while the table is small, and keep that plan when it
+-- is large.
 create function gov_handoff.gov_captured()
 returns table (event_type text, waiting bigint, more boolean) language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -306,8 +313,9 @@ as $$
      where h.event_type is not null and n.waiting > 0
 $$;
 
--- The healthcheck that every worker domain owes its observers, in the agreed shape. Counts go to ten thousand, of each type
--- that waits and of dead letters: a check that is asked every few seconds may not cost what there is to count.
+-- The health check that observers of every worker domain expect, in the agreed shape. Counts stop at ten thousand, for
+-- each type that waits and for dead letters: a check that runs every few seconds must not cost as much as the backlog is
+-- large.
 create function public.fn_governance_route_worker_health(p_worker text default 'gov_handoff_intake')
 returns jsonb language sql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -329,9 +337,9 @@ as $$
                            from public.gov_worker_cursor c where c.worker_name = p_worker) r on true
 $$;
 
--- For whoever looks on ---------------------------------------------------------------------------------------------
+-- For observers ----------------------------------------------------------------------------------------------------
 
--- Counting the dirty groups must not read all of them. The flag hardly changes, so updates of a dirty group stay as cheap.
+-- Counting the dirty groups must not read all groups. The flag rarely changes, so updates of a dirty group stay cheap.
 create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
 
 create function gov_handoff.gov_dirty_groups()
@@ -346,7 +354,7 @@ select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count,
   from public.system_issues
  where source_system = 'gov-handoff';
 
--- `waiting` and `retrying` are counted as gov_captured counts; `more` says that there may be more.
+-- `waiting` and `retrying` are counted as in gov_captured; `more` says that there may be more.
 create view public.v_governance_summary as
 select w.waiting, w.retrying, w.more,
        (select count(*) from (select from public.v_governance_dead_letter_open limit 10000) few) as dead_letters,
@@ -362,14 +370,14 @@ select worker_name, source_name, last_run_summary -> 'certificate' as certificat
   from public.gov_worker_cursor
  where last_run_summary ? 'certificate';
 
--- From a log of our own: the outbox, where they are events, has no index that finds them.
+-- From a log of our own: certificates are also events in the outbox, but the outbox has no index that finds them.
 create view public.v_governance_certificate_history as
 select worker_name, source_name, taken_at, certificate from public.gov_certificate_log;
 
 create view public.v_governance_stream as
 select slot_name, system_identifier, timeline, durable_lsn, updated_at from public.gov_stream_position;
 
--- Who may ----------------------------------------------------------------------------------------------------------
+-- Privileges -------------------------------------------------------------------------------------------------------
 
 do $$
 declare

@@ -22,13 +22,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// What a look at one chunk of rows came to.
+/// The result of comparing one chunk of rows.
 pub(super) struct AuditChunk {
     pub rows: u64,
     pub digest: Digest,
     /// Rows with a signal that is nowhere, or was nowhere until this audit repaired it, and why.
     pub lacking: Vec<(Row, Reason)>,
-    /// What is nowhere now.
+    /// Signals that are nowhere now.
     missing: HashSet<Uuid>,
 }
 
@@ -42,7 +42,7 @@ impl AuditChunk {
     }
 }
 
-/// Looks for what rows should have and signals should stand for, hands off what is nowhere, and keeps what it found.
+/// Compares rows with signals and signals with rows, hands off what is missing, and stores what it found.
 pub(super) struct Checker<'a> {
     pub store: &'a Store,
     pub lease: &'a Lease,
@@ -52,8 +52,8 @@ pub(super) struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// `rows`, each with whether it is younger than the last certificate. `known`: keys that were found missing by an attempt
-    /// that was killed.
+    /// Compares `rows`, each with whether it is younger than the last certificate. `known`: keys that a killed
+    /// attempt found missing.
     pub async fn look(&self, rows: Vec<(bool, Row)>, known: &[(String, Reason)]) -> Result<AuditChunk> {
         let (mut expected, mut digest) = (Vec::new(), Digest::default());
         let (mut fresh, mut young) = (HashSet::new(), HashSet::new());
@@ -86,7 +86,7 @@ impl Checker<'_> {
             })
             .map(|(key, reason)| (key.to_owned(), reason))
             .collect();
-        // What was written down before the kill stands: by now the row may well have been certified.
+        // The reasons that were stored before a kill stand: by now the row may be certified.
         why.extend(known.iter().cloned());
         let count = u64::try_from(rows.len()).unwrap_or(0);
         let lacking = rows.into_iter().filter_map(|(_, row)| {
@@ -96,8 +96,8 @@ impl Checker<'_> {
         Ok(AuditChunk { rows: count, digest, lacking: lacking.collect(), missing })
     }
 
-    /// Those of `young`, the keys of missing rows that no certificate covers, that nobody has read: the rest left the ranges
-    /// with a handoff, which is gone.
+    /// Those of `young` that no path has read. `young` are the keys of missing rows that no certificate covers. The
+    /// other keys left the ranges with a handoff, which is gone.
     async fn never_read<'k>(&self, young: HashSet<&'k str>) -> Result<HashSet<&'k str>> {
         let number = |key: &str| Key::parse(self.source.id_type(), key).and_then(|k| k.as_int());
         let numbers: Vec<i64> = young.iter().filter_map(|key| number(key)).collect();
@@ -109,7 +109,7 @@ impl Checker<'_> {
         Ok(young.into_iter().filter(|key| number(key).is_none_or(|n| open.contains(&n))).collect())
     }
 
-    /// Idempotent, as every delivery is.
+    /// Hands off what is missing. Idempotent, as every delivery is.
     pub async fn repair(&self, chunk: &AuditChunk) -> Result<()> {
         if chunk.lacking.is_empty() {
             return Ok(());
@@ -126,15 +126,15 @@ impl Checker<'_> {
         Delivery { store: self.store, lease: self.lease, captured_by: CapturedBy::Audit }
     }
 
-    /// What rows come to, those that took another's key under identities of their own.
+    /// Maps rows. Rows that took another row's key get identities of their own.
     async fn mapped<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Result<Vec<MappedRow>> {
         let mut mapped: Vec<_> = rows.map(|row| MappedRow::of(Arc::clone(self.source), row)).collect();
         self.delivery().notice_replaced(&mut mapped).await?;
         Ok(mapped)
     }
 
-    /// What is missing, after the intake was given time to bring what was on its way. What is older than the last
-    /// certificate is on nobody's way any more.
+    /// What is missing after the intake had time to bring rows that were on their way. Only rows younger than the
+    /// last certificate can still be on their way.
     async fn settled(&self, expected: &[Expected], fresh: &HashSet<Uuid>) -> Result<HashSet<Uuid>> {
         let begun = Instant::now();
         loop {
@@ -147,9 +147,10 @@ impl Checker<'_> {
         }
     }
 
-    /// Counts and names what is wrong among recorded signals. A key that the source's type does not know has no row. A signal
-    /// under another identity than its key and kind have was not recorded by us: it doubles the one that was, or, where there
-    /// is none, stands for nothing that any row comes to. One that retention took and that is there again is doubled too.
+    /// Counts and names what is wrong among recorded signals. A key that the source's type cannot have has no row. A
+    /// signal whose id is not the identity of its key and kind was not recorded by gov-handoff. If the row's own
+    /// signal is there, this one is doubled; otherwise it is an orphan. A retired signal that is there again is
+    /// doubled too.
     pub async fn judge(
         &self,
         stretch: &[Recorded],
@@ -163,7 +164,7 @@ impl Checker<'_> {
         let keys: BTreeSet<&String> = named.iter().filter_map(|(_, key)| key.as_ref()).collect();
         let keys: Vec<String> = keys.into_iter().cloned().collect();
         let absent: HashSet<String> = self.store.absent_keys(self.source, &keys).await?.into_iter().collect();
-        // That of a row which took another's key is its own as well.
+        // The identity of a row that took another row's key is its own as well.
         let own = |key: &str, signal: &Recorded| {
             let identity = &self.source.identity;
             let object = signal.object_ref.as_deref().unwrap_or_default();
@@ -181,7 +182,7 @@ impl Checker<'_> {
         } else {
             self.store.unaccounted(self.source.name(), &strays).await?.into_iter().collect()
         };
-        // A key of which nothing was left, and this signal is its row's own and not that of one which took the key.
+        // The key was retired whole, and this signal is the row's own, not that of a row that took the key.
         let again = |signal: &Recorded| {
             let key = canonical(signal).filter(|_| signal.key_retired);
             key.is_some_and(|key| self.source.identity.signal(&key, &signal.kind) == signal.id)
@@ -195,7 +196,7 @@ impl Checker<'_> {
                 Some(_) => None,
             };
             let Some(verdict) = verdict else { continue };
-            // Without a key there is still a signal to be named.
+            // A signal without a key is named by its id.
             let name = signal.key.clone().unwrap_or_else(|| signal.id.to_string());
             if verdict == Discrepancy::Doubled {
                 progress.doubled += 1;
@@ -209,8 +210,8 @@ impl Checker<'_> {
         Ok(names)
     }
 
-    /// The chunk's counts, its names and its end are one commit; its repairs were committed before and are idempotent. So a
-    /// kill in between repeats a chunk's reading, never its counting.
+    /// The chunk's counts, names and end are one commit. Its repairs were committed before and are idempotent. So a
+    /// kill in between repeats the reading of a chunk, never its counting.
     pub async fn keep(
         &self,
         after: Option<&str>,

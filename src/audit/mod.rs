@@ -1,10 +1,13 @@
-//! The audit: source rows against the recorded signals themselves, never against our own counters, in both directions.
+//! The audit: source rows against the recorded signals themselves, never against our own counters, in both
+//! directions.
 //!
-//! Three phases over one source. *Rows*: in key order, every signal a row should have is looked for in the outbox, among the
-//! captured, the dead letters and what retention removed; what is nowhere is missing. *Signals*, then *captures*: in the order
-//! of their ids, everything recorded that names the source is held against its row; a signal without one is an orphan, one
-//! beside the row's own is doubled. Progress is committed chunk by chunk with the counts and names so far, so that an audit
-//! that is killed goes on where it was and counts nothing twice, and one that is asked for other rows begins anew.
+//! There are three phases over one source. *Rows*: in key order, every signal that a row should have is looked for in
+//! the outbox, the captures, the dead letters and the retired signals; a signal that is nowhere is missing.
+//! *Signals*, then *captures*: in the order of their ids, everything recorded that names the source is compared with
+//! its row. A signal without a row is an orphan; a signal beside the row's own is doubled.
+//!
+//! Progress is committed chunk by chunk, with the counts and names so far. So an audit that was killed resumes where
+//! it was and counts nothing twice. An audit of other rows starts over.
 
 mod check;
 mod progress;
@@ -28,23 +31,26 @@ pub const WORKER: &str = "gov_periodic_full_audit";
 pub const TTL: Duration = Duration::from_secs(20);
 const CHUNK: i64 = 5_000;
 
-/// An audit that did not come to its end goes on for this long after it began. What it had looked at before that is too old to
-/// speak for now, and it begins anew.
+/// An audit that was interrupted can be resumed for this long after it began. Its first chunks are then too old to
+/// speak for now, and the audit starts over.
 const RESUMABLE: Duration = Duration::from_secs(24 * 3600);
-/// A row that was committed a moment ago may still be on its way through the intake; it is asked for again this long.
+/// A row that was committed a moment ago may still be on its way through the intake. It is asked for again for this
+/// long.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How often a scan begins again after it gave way to somebody who waited for the source, each time after a pause.
+/// How often a scan begins again after it gave way to a session that waited for the source's lock, each time after a
+/// pause.
 const GIVE_WAY: u32 = 20;
 const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
 
-/// Takes the audit's lease; two audits at once would count each other's repairs. One that was killed is waited for.
+/// Takes the audit's lease, because two audits at once would count each other's repairs. Waits for the lease of a
+/// killed audit.
 pub async fn claim(store: &Store) -> Result<Lease> {
     let begun = Instant::now();
     loop {
         match store.claim_lease(WORKER, instance::owner(), TTL).await? {
             Claim::Held { lease, .. } => return Ok(lease),
-            // It ticks with every chunk: who is still there after the time of a lease is alive.
+            // An audit ticks with every chunk. One that still holds the lease after its time to live is alive.
             Claim::Taken(view) if begun.elapsed() > TTL + Duration::from_secs(1) => {
                 let holder = view.owner.unwrap_or_default();
                 return Err(Error::new(
@@ -63,12 +69,12 @@ pub async fn claim(store: &Store) -> Result<Lease> {
     }
 }
 
-/// Audits one source. `report` is told after each chunk.
+/// The audit of one source. `report` is called after each chunk.
 pub struct Audit<'a> {
     pub store: &'a Store,
     pub reader: &'a mut Store,
     pub lease: &'a Lease,
-    /// The intake, whose sources and certificates these are.
+    /// The intake worker, to which the source and its certificates belong.
     pub intake: &'a str,
     pub source: Arc<Source>,
     pub scope: &'a Scope,
@@ -90,7 +96,8 @@ impl Audit<'_> {
             (self.check_rows(&checker, after, &mut progress, &mut report).await?, progress)
         } else {
             let progress = match self.check_recent(&checker, false, &mut report).await {
-                // A row that cannot be read is one that was set aside, or has to be.
+                // The second pass reads each row on its own: a row that cannot be read has a dead letter, or gets
+                // one.
                 Err(e) if e.of_source && e.of_contents() => {
                     self.check_recent(&checker, true, &mut report).await?
                 }
@@ -116,7 +123,7 @@ impl Audit<'_> {
         Ok(progress)
     }
 
-    /// An audit on the same terms that did not finish goes on; whatever else is there is followed by a new one.
+    /// Resumes an unfinished audit with the same terms; otherwise starts a new one.
     async fn resume_or_start(&mut self) -> Result<(Option<String>, Progress)> {
         let terms = self.scope.terms(&self.source)?;
         let snapshot = self.reader.snapshot().await?;
@@ -136,7 +143,7 @@ impl Audit<'_> {
         Ok((None, Progress::begun(&snapshot, terms)))
     }
 
-    /// Every row in the scope, in key order. Returns where the next phase goes on.
+    /// Checks every row in the scope, in key order. Returns where the next phase starts.
     async fn check_rows(
         &mut self,
         checker: &Checker<'_>,
@@ -144,7 +151,8 @@ impl Audit<'_> {
         progress: &mut Progress,
         report: &mut impl FnMut(&Progress),
     ) -> Result<Option<String>> {
-        // Ages are only compared on the server and within the range that the certifying pass itself trusts.
+        // The age of a row is compared only on the server, and only where the certifying pass itself would trust the
+        // frontier.
         let snapshot = self.reader.snapshot().await?;
         let known = self.store.frontier(self.intake, self.source.name()).await?;
         let certified = known.filter(|f| f.distrust(&snapshot, None).is_none()).map(|f| f.xid);
@@ -159,14 +167,14 @@ impl Audit<'_> {
                 Some((_, last)) => {
                     let end = self.source.key(last).to_owned();
                     let chunk = checker.look(rows, &progress.repairing).await?;
-                    // Of a chunk that was under way when somebody was killed, what lies beyond the end of this one: rows came
-                    // meanwhile, and it is the next chunk's to count.
+                    // A killed attempt may have noted keys beyond the end of this chunk, because rows were added
+                    // meanwhile. The next chunk counts them.
                     let own = chunk.keys(&self.source);
                     let mut beyond = std::mem::take(&mut progress.repairing);
                     beyond.retain(|(key, _)| !own.iter().any(|(own, _)| own == key));
                     if !self.scope.check && !chunk.lacking.is_empty() {
-                        // Written down before it is done: whoever goes on after a kill finds these recorded, and still
-                        // has to count them as missing. The chunk's end and counts stay where they were.
+                        // Stored before the repair: an audit that resumes after a kill finds these rows recorded, and
+                        // still has to count them as missing. The chunk's end and counts stay where they were.
                         progress.repairing = own.into_iter().chain(beyond.iter().cloned()).collect();
                         checker.keep(after.as_deref(), progress, &[], begun).await?;
                         begun = Instant::now();
@@ -201,7 +209,8 @@ impl Audit<'_> {
         let mut left = GIVE_WAY;
         let mut read = loop {
             match self.reader.read_frontier(self.intake, &self.source, carefully).await {
-                // Nothing is counted yet, so the pass may begin again. Later it may not: its repairs would be counted by nobody.
+                // Nothing is counted yet, so the pass may begin again. Later it may not, because its repairs would
+                // not be counted.
                 Err(e) if e.kind == Kind::SourceLocked && !e.of_source && left > 0 => left -= 1,
                 read => break read?,
             }
@@ -232,7 +241,7 @@ impl Audit<'_> {
     }
 }
 
-/// Everything recorded that names the source, first in the outbox, then among what waits.
+/// Checks everything recorded that names the source, first in the outbox, then among the captures.
 async fn check_signals(
     checker: &Checker<'_>,
     after: Option<String>,

@@ -1,4 +1,4 @@
-//! What an audit is asked to do, and what it has counted so far.
+//! The scope of an audit, and what the audit has counted so far.
 
 use crate::core::certificate::{Certificate, Digest};
 use crate::core::handoff::Source;
@@ -21,8 +21,8 @@ pub struct Scope {
     pub since: Span,
 }
 
-/// The same in a form that is kept: an audit goes on only where one on the same terms was killed. What an audit of other rows,
-/// or by other rules, has passed is not what this one would have.
+/// The scope in a form that is stored. An audit resumes only an audit with the same terms: one with other rows or
+/// other rules has not checked the same things.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     pub depth: AuditDepth,
@@ -54,14 +54,15 @@ impl Scope {
             (true, Some(_)) => AuditDepth::Since,
             (false, _) => AuditDepth::Recent,
         };
-        // By way of a value, whose fields have an order of their own.
+        // By way of a JSON value, whose fields have a fixed order.
         let definition = serde_json::to_value(&source.definition)?.to_string();
         let definition = Sha256::digest(definition.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
         Ok(Terms { depth, check: self.check, since, definition })
     }
 }
 
-/// What one source's audit has counted so far; what is stored between chunks. The names of what it counted are kept beside it.
+/// What one source's audit has counted so far, as it is stored between chunks. The names of what it counted are
+/// stored beside it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Progress {
     #[serde(default)]
@@ -79,13 +80,13 @@ pub struct Progress {
     pub reasons: BTreeMap<Reason, u64>,
     pub doubled: u64,
     pub orphans: u64,
-    /// Keys of the chunk under way that were found missing and may be repaired by now, though not counted.
+    /// Keys of the current chunk that were found missing. They may be repaired by now, but are not counted yet.
     pub repairing: Vec<(String, Reason)>,
-    /// The key of the last signal that was an orphan: signals of one key follow each other, and it is named once.
+    /// The key of the last orphan. Signals of one key follow each other, and the key is named once.
     pub last_orphan: Option<String>,
     pub digest: String,
     pub spent_ms: u64,
-    /// Nothing of it was kept yet.
+    /// Nothing of this audit was stored yet.
     #[serde(skip)]
     pub(super) anew: bool,
 }
@@ -120,7 +121,7 @@ impl Phase {
 }
 
 impl Progress {
-    /// Nothing counted yet; complete, in the end, through what this snapshot covers.
+    /// Nothing counted yet. At its end the audit is complete through this snapshot.
     pub(super) fn begun(snapshot: &Snapshot, terms: Terms) -> Self {
         Self {
             terms,
@@ -140,7 +141,8 @@ impl Progress {
         self.missing == 0 && self.doubled == 0 && self.orphans == 0
     }
 
-    /// Adds a chunk of rows that is done: why each of those that lacked something did, and the signals of all.
+    /// Adds a finished chunk of rows: the reason of each row that lacked a signal, and the digest over the signals of
+    /// all rows.
     pub(super) fn count(&mut self, rows: u64, lacking: impl Iterator<Item = Reason>, digest: Digest) {
         self.chunks += 1;
         self.rows += rows;
@@ -156,7 +158,7 @@ impl Progress {
         self.digest = sum.to_string();
     }
 
-    /// A check certifies nothing.
+    /// The certificate of the audit; an audit with `--check` has none.
     pub(super) fn certificate(&self, source: &Source) -> Option<Certificate> {
         (!self.terms.check).then(|| Certificate {
             source: source.name().to_owned(),

@@ -1,5 +1,5 @@
-//! The range pass: reads the open id ranges of one source, batch by batch, and hands off what is in them. The next batch is
-//! read while the last one commits.
+//! The range pass: reads the open id ranges of one source, batch by batch, and hands off the rows in them. The next
+//! batch is read while the last one commits.
 
 use crate::capture::shared::Shared;
 use crate::capture::turn::Turn;
@@ -19,11 +19,12 @@ use crate::store::{Reader, Writer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Cold holes are probed this often at most: rarely filled, never forgotten.
+/// Cold holes are read at most this often: they are rarely filled, but never forgotten.
 const ALL_RANGES_EVERY: Duration = Duration::from_secs(1);
-/// And only as often as takes one part in this many of the lane's time, for a source with very many of them.
+/// For a source with very many holes: all ranges are read so seldom that it takes at most this fraction of the lane's
+/// time.
 const ALL_RANGES_SHARE: u32 = 20;
-/// How often it is asked whether holes may go cold.
+/// How often the lane checks whether holes may go cold.
 const COOL_EVERY: Duration = Duration::from_secs(1);
 
 pub struct RangePass<'a> {
@@ -33,7 +34,7 @@ pub struct RangePass<'a> {
 }
 
 impl RangePass<'_> {
-    /// Reads the open ranges until they hold nothing that is committed.
+    /// Reads the open ranges until they hold no committed row.
     pub async fn run(&self, turn: &mut Turn) -> Result<Outcome> {
         let shared = self.shared;
         let begun = Instant::now();
@@ -43,7 +44,7 @@ impl RangePass<'_> {
         let longest = shared.term.config.read_timeout.min(patience(&shared.term.config));
         let (mut total, mut ahead) = (Outcome::default(), Chunk::default());
         loop {
-            // The pass ends with a look at all ranges that finds nothing, never with a look ahead.
+            // The pass ends when a read of all ranges finds nothing. An empty read ahead does not end it.
             if ahead.is_empty() {
                 let asked = Instant::now();
                 ahead = self.read(turn, depth, i64::MIN, limit).await?;
@@ -72,8 +73,9 @@ impl RangePass<'_> {
 
     /// Commits one chunk while the next is read.
     ///
-    /// The order is right because the ids that were read leave the ranges in the very commit that records their handoffs. The
-    /// chunk read meanwhile has higher ids only, so none twice; its ranges are corrected by what this commit left of them.
+    /// The order is right because the ids that were read leave the ranges in the same commit that records their
+    /// handoffs. The chunk that is read meanwhile has higher ids only, so no id is in both. Its ranges are corrected
+    /// by what this commit left of them.
     async fn hand_off_and_read_ahead(
         &self,
         turn: &mut Turn,
@@ -82,11 +84,11 @@ impl RangePass<'_> {
         limit: u32,
     ) -> Result<(Outcome, Chunk)> {
         let Chunk { ranges, rows, ids } = chunk;
-        // Seen are exactly the ids that were read; the rest of each range stays open, whatever its neighbours are.
+        // Only the ids that were read count as seen. The rest of each range stays open.
         let replacement = OpenRanges::new(ranges.iter().copied()).take(&ids);
         let source = Arc::clone(&turn.source);
         let advance = Advance::Ranges { source: source.name(), replacement: &replacement };
-        // A full chunk has more behind it.
+        // After a full chunk there may be more rows.
         let next = ids.iter().max().and_then(|id| id.checked_add(1)).filter(|_| ids.len() >= limit as usize);
         let read_ahead = async {
             let Some(from) = next else { return Ok(Chunk::default()) };
@@ -120,7 +122,7 @@ impl RangePass<'_> {
         Chunk::of(source, self.reader.rows_in_ranges(worker, source, depth, from, limit.into()).await?)
     }
 
-    /// What a poll finds is new. What is found behind a stream, or in the place of one that is away, is reconciled.
+    /// A row that a poll finds is new. A row found behind a stream, or while the stream is away, is reconciled.
     async fn hand_off(&self, turn: &mut Turn, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let shared = self.shared;
         let stream = shared.stream.now();
@@ -136,7 +138,8 @@ impl RangePass<'_> {
         Ok(repairs.reconcile(shared, &delivery, rows, advance, passed).await?.outcome)
     }
 
-    /// Takes holes off the hot list once every session that could have filled them is gone. It is about cost, not about loss.
+    /// Makes holes cold once every transaction that could have filled them has ended. This saves cost; no guarantee
+    /// depends on it.
     async fn cool(&self, turn: &mut Turn) -> Result<()> {
         let now = Instant::now();
         if turn.cool_at > now || self.shared.term.once {
@@ -161,7 +164,7 @@ impl RangePass<'_> {
     }
 }
 
-/// Rows that were read and mapped, each with its id and the range it was found in.
+/// Rows that were read and mapped, each with its id and the range in which it was found.
 #[derive(Default)]
 struct Chunk {
     ranges: Vec<Range>,

@@ -6,8 +6,8 @@
 //! | [`keyset`] | the open id ranges of a table | rows whose ids no path has seen, in whatever order they commit |
 //! | [`frontier`] | all rows of a table not older than the frontier | everything else, and the proof |
 //!
-//! [`stream`] has a lane of its own. [`table_lane`] gives each table its turns: the open ranges often, the frontier once a
-//! minute. What is found behind a stream is explained by [`reconcile`], the same for both.
+//! [`stream`] has a lane of its own. [`table_lane`] gives each table its turns: the open ranges often, the frontier
+//! once a minute. [`reconcile`] explains the rows that either of them finds behind a stream.
 
 pub mod frontier;
 pub mod keyset;

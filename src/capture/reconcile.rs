@@ -26,36 +26,37 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What was repaired in one source since its last certificate, and when the source was last looked at.
+/// What was repaired in one source since its last certificate, and when the source was last read.
 #[derive(Default)]
 pub struct Repairs {
     looked_at: Option<Instant>,
     pub repaired: BTreeMap<Reason, u64>,
 }
 
-/// What reconciling a batch of rows came to.
+/// The result of reconciling a batch of rows.
 pub struct Reconciled {
     pub outcome: Outcome,
-    /// Rows of which nothing was missing.
+    /// Rows without a missing signal.
     pub recorded: usize,
-    /// Rows that were missing because they took the key of another.
+    /// Rows that were missing because they took the key of another row.
     pub replaced: usize,
-    /// Of every signal that the rows should have.
+    /// Over every signal that the rows should have.
     pub digest: Digest,
-    /// The stream had passed the rows: whatever was missing, it missed.
+    /// The stream had passed the rows: the stream missed every row that was missing.
     pub passed: bool,
 }
 
 impl Repairs {
-    /// A pass over this source has ended: what is found missing from now on was not there then.
+    /// A pass over this source has ended. A row that is found missing later was not there then.
     pub fn looked(&mut self) {
         self.looked_at = Some(Instant::now());
     }
 
     /// Steps 2 to 5, for rows of one source. `passed`: the stream has passed them (step 1).
     ///
-    /// The order is right because nothing moves before `deliver` commits, with `advance` in the same commit; and because
-    /// repairs are counted after it: what could not be delivered is found again, and would be counted twice.
+    /// The order is right for two reasons. Nothing moves before `deliver` commits, with `advance` in the same commit.
+    /// Repairs are counted after it: a row that could not be delivered is found again, and would otherwise be counted
+    /// twice.
     pub async fn reconcile(
         &mut self,
         shared: &Shared,
@@ -69,7 +70,7 @@ impl Repairs {
         if passed && !missing.rows.is_empty() {
             passed = look_again(shared, delivery, &mut missing).await?;
         }
-        // What a poll finds is new, not repaired.
+        // A row that a poll finds is new, not repaired.
         let reasons = if delivery.captured_by == CapturedBy::Poll {
             BTreeMap::new()
         } else {
@@ -85,7 +86,7 @@ impl Repairs {
         Ok(Reconciled { outcome, recorded, replaced, digest, passed })
     }
 
-    /// Tells why each row is missing. Only what the stream should have had is a finding.
+    /// Tells why each row is missing. Only a row that the stream should have brought raises a finding.
     async fn explain(
         &self,
         shared: &Shared,
@@ -147,9 +148,9 @@ impl Repairs {
     }
 }
 
-/// A commit that nobody waited for (`synchronous_commit` off) can be seen before its log is written: the stream may be past
-/// what was written then, and bring it all the same. Before the stream is blamed everything is flushed, the stream gets
-/// there, and what is still missing is looked at once more. False if the stream did not get there.
+/// With `synchronous_commit` off, a row can be visible before its log is written. The stream may seem to be past the
+/// row and still bring it later. So before the stream is blamed, the log is flushed, the stream gets time to reach
+/// that position, and the rows that are still missing are compared once more. False if the stream did not get there.
 async fn look_again(
     shared: &Shared,
     delivery: &Delivery<'_, role::Writer>,

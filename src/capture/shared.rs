@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
-/// How long a reader of tables waits for the stream to bring what it has just read, before it takes it for missing.
+/// How long a reader of tables waits for the stream to bring the rows it has just read, before they count as missing.
 const STREAM_GRACE: Duration = Duration::from_secs(2);
 
 /// How a lane's session ended when nothing went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Asked to stop, or everything that was there is handled.
+    /// Told to stop, or everything that is there is handled.
     Done,
     /// The sources were redefined.
     Redefined,
@@ -49,8 +49,8 @@ impl Shared {
         }
     }
 
-    /// The stream does not bring everything that was written before now, though it be committed later. The tables are looked
-    /// at at once, and for as long as a transaction of now may be open.
+    /// The stream may miss rows that were written before now, even if they are committed later. So the tables are
+    /// read at once, and fast for as long as a transaction of now may be open.
     pub async fn not_vouched_for(&self, store: &Writer) -> Result<()> {
         let below = store.snapshot().await?.next;
         self.stream.update(|s| s.cannot_vouch(below, Instant::now()));
@@ -58,8 +58,8 @@ impl Shared {
         Ok(())
     }
 
-    /// What was just read was committed before `then`, or before now. Once the stream is past that, whatever of it is missing
-    /// was missed. False if the stream did not get there in time.
+    /// The rows that were just read were committed before `then`, or before now. Once the stream is past that
+    /// position, it has missed every row that is still missing. False if the stream did not get there in time.
     pub async fn let_the_stream_have_them(&self, store: &Writer, then: Option<Lsn>) -> Result<bool> {
         if self.term.once {
             return Ok(true);
@@ -71,7 +71,7 @@ impl Shared {
         Ok(self.stream.passes(then, STREAM_GRACE).await)
     }
 
-    /// How a row that the table lane finds was captured.
+    /// Which path a row counts for when the table lane finds it.
     pub fn captured_by(&self) -> CapturedBy {
         let (once, intent) = (self.term.once, self.term.config.intent);
         self.stream.read(|stream| {

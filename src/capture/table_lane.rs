@@ -1,8 +1,9 @@
 //! The table lane: reads the tables themselves, in every mode, each source in its turn.
 //!
-//! While there is no stream it *is* the capture: by the key and its open id ranges, adaptively, so that a busy source is
-//! read every few milliseconds and an idle one rarely. While there is a stream it reconciles: the same pass, every few
-//! seconds, hands off only what the stream did not. Sources whose keys have no ranges are read by the frontier.
+//! While there is no stream, this lane *is* the capture. It reads by key and open id ranges, and adapts: a busy
+//! source is read every few milliseconds, an idle one rarely. While there is a stream, this lane reconciles: the same
+//! pass, every few seconds, hands off only what the stream did not bring. Sources whose keys have no ranges are read
+//! by the frontier.
 
 use crate::capture::frontier::{CertifyingPass, Proof};
 use crate::capture::keyset::RangePass;
@@ -24,20 +25,21 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The lane may be the only capture there is, and a connection attempt costs little.
+/// The longest pause between two sessions. Short, because this lane may be the only capture, and a connection attempt
+/// is cheap.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A session that lasted this long was no false start: the next attempt comes soon.
+/// A session that lasted this long did work: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(2);
 /// The least time between two attempts at a certificate.
 const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
-/// A source that cannot be read is tried again after this, or as often as tables are looked at, if that is more often.
+/// A source that cannot be read is tried again after this time, or after the reconcile interval if that is shorter.
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
-/// A pass that gave way to somebody who waited for the source is tried again after this.
+/// A pass that gave way to a session that waited for the source's lock is tried again after this time.
 const GAVE_WAY_PAUSE: Duration = Duration::from_secs(1);
-/// One that stays unreadable is counted again this often.
+/// An open finding about an unreadable source is counted again this often.
 const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 
-/// Runs sessions until told to stop; whatever fails is started over from what is durable.
+/// Runs sessions until told to stop. After an error the next session starts over from what is durable.
 pub async fn lane(shared: &Shared) -> Result<()> {
     let mut pause = Pause::up_to(LONGEST_PAUSE);
     let mut ended = 0;
@@ -48,7 +50,8 @@ pub async fn lane(shared: &Shared) -> Result<()> {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
-            // The gate refused what was mapped by the old definition: nothing has moved, and the rows are read again.
+            // The gate rejected rows that were mapped by the old definition. Nothing has moved, and the rows are read
+            // again.
             Err(e) if e.kind == Kind::Redefined => tracing::info!("a source was redefined, reading it again"),
             Err(e) if shared.term.once => return Err(e),
             Err(e) => {
@@ -72,20 +75,20 @@ struct TableSession<'a> {
     /// Writes through the gates.
     writer: Writer,
     begun: Instant,
-    /// Sources that could not be read when they were last looked at.
+    /// Sources that could not be read at the last check.
     unreadable: usize,
-    /// Of a single run: the first error that concerned one source only. The others have their turns first.
+    /// In a single run: the first error that concerned one source only. The other sources have their turns first.
     failed: Option<Error>,
 }
 
-/// What is known of each source's completeness outlives a session: repairs that no certificate tells of yet, and that this
-/// instance has looked at the source before.
+/// What is known of each source's completeness outlives a session: repairs that are not in a certificate yet, and
+/// whether this instance has read the source before.
 type Proofs = HashMap<String, Proof>;
 
 async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End> {
     let config = &shared.term.config;
     let reader = connect::open_reader(&config.target, "gov-handoff reader").await?;
-    // The server itself ends a read that takes too long.
+    // The server itself cancels a read that takes too long.
     let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
     reader.bound_reads(config.read_timeout).await?;
     let reader = reader.only_tables().await?;
@@ -117,7 +120,7 @@ impl TableSession<'_> {
                 return Ok(End::Redefined);
             }
             let now = Instant::now();
-            // Somebody may have mended the table; nothing else would tell us.
+            // An operator may have repaired the table, and no event would tell the daemon.
             if self.unreadable > 0 && now >= checked_at + broken_pause {
                 *turns = self.turns(std::mem::take(turns)).await?;
                 checked_at = Instant::now();
@@ -131,7 +134,8 @@ impl TableSession<'_> {
             }
             self.settle(turns).await?;
             let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
-            // A certificate does not wait for a slower cadence of looking; one that could not be taken is not tried at once.
+            // A certificate does not wait for a slower cadence of reading. One that failed is not tried again at
+            // once.
             let certificates = turns
                 .iter()
                 .filter_map(|t| t.certificate_in(&shared.term.config))
@@ -144,12 +148,12 @@ impl TableSession<'_> {
             tokio::select! {
                 () = shared.term.told_to_stop() => {}
                 _ = definitions.changed() => { definitions.mark_changed(); }
-                // The stream came or went: another cadence, and something to look at.
+                // The stream started or ended: the cadence changes, and every source is read now.
                 () = mode.changed() => {
                     mode.take();
                     turns.iter_mut().for_each(|t| t.due = Instant::now());
                 }
-                // What the stream cannot vouch for may be anywhere.
+                // Rows that the stream may miss can be in any range, so all ranges are read.
                 () = shared.look.notified() => turns.iter_mut().for_each(|t| {
                     t.due = Instant::now();
                     t.all_ranges_at = t.due;
@@ -159,8 +163,9 @@ impl TableSession<'_> {
         }
     }
 
-    /// The sources that can be read; the others leave a finding and are tried again soon. A source that has its turn keeps
-    /// it, with its proof and its pauses: that another cannot be read is no reason to look at this one, or to certify it, anew.
+    /// The sources that can be read. The others leave a finding and are tried again soon. A source that has a turn
+    /// keeps it, with its proof and its pauses: another source that cannot be read is no reason to read or certify
+    /// this one again.
     async fn turns(&mut self, mut kept: Vec<Turn>) -> Result<Vec<Turn>> {
         self.unreadable = 0;
         let mut turns = Vec::new();
@@ -169,14 +174,16 @@ impl TableSession<'_> {
             self.not_read(&name, e).await?;
         }
         for source in sources {
-            // One that was redefined in this very moment is checked like a new one; the session ends for it soon.
+            // A source that was redefined just now is checked like a new one; the session ends soon because of the
+            // redefinition.
             if let Some(at) = kept.iter().position(|t| t.source.definition == source.definition) {
                 turns.push(kept.swap_remove(at));
                 continue;
             }
             let checked = self.reader.check_source(&source.definition).await;
             let strategy = match checked.map_err(Error::of_source) {
-                // What stands against it is settled by its first turn: the catalogue does not tell whether rows can be read.
+                // An open finding about the source is resolved only by its first turn: the catalogue does not tell
+                // whether its rows can be read.
                 Ok(strategy) => strategy,
                 Err(e) if e.of_source => {
                     self.not_read(source.name(), e).await?;
@@ -190,7 +197,8 @@ impl TableSession<'_> {
         Ok(turns)
     }
 
-    /// A source that has no turn, and why. A single run ends with it, after the others have had theirs.
+    /// Reports a source that gets no turn, and why. A single run ends with this error, after the other sources had
+    /// their turns.
     async fn not_read(&mut self, name: &str, mut e: Error) -> Result<()> {
         tracing::error!(source = name, error = %e, "source cannot be read");
         let detail = json!({ "source": name, "problem": e.to_string() });
@@ -210,7 +218,7 @@ impl TableSession<'_> {
         let begun = Instant::now();
         let outcome = self.look(turn).await;
         if outcome.is_ok() && !self.shared.term.stopping() {
-            // Everything that was committed when it began is handed off.
+            // Every row that was committed when the pass began is handed off.
             self.shared.looks.note(turn.source.name(), begun);
         }
         let outcome = match outcome {
@@ -241,15 +249,15 @@ impl TableSession<'_> {
             self.shared.term.config.reconcile_interval
         };
         if matches!(turn.strategy, Strategy::Frontier { .. }) {
-            // A sequential scan each time: it may take a tenth of the lane at most.
+            // Each pass is a sequential scan. It may take a tenth of the lane's time at most.
             turn.pause = turn.pause.max(begun.elapsed() * 10);
         }
-        // A pass that was put off is not one that took long.
+        // A pass that gave way did not take long, so its pause is short.
         turn.due = Instant::now() + if put_off { GAVE_WAY_PAUSE } else { turn.pause };
         Ok(())
     }
 
-    /// One pass over the source. A single run has no later turn, so it goes on after it gave way to somebody.
+    /// One pass over the source. A single run has no later turn, so it repeats a pass that gave way.
     async fn look(&mut self, turn: &mut Turn) -> Result<Outcome> {
         loop {
             match self.look_once(turn).await {
@@ -261,7 +269,7 @@ impl TableSession<'_> {
         }
     }
 
-    /// A source that could not be read is compared with the catalogue first: it may be another table now.
+    /// A source that could not be read is compared with the catalogue first, because it may be another table now.
     async fn look_once(&mut self, turn: &mut Turn) -> Result<Outcome> {
         if turn.unreadable {
             turn.strategy =
@@ -280,7 +288,7 @@ impl TableSession<'_> {
         BROKEN_PAUSE.min(self.shared.term.config.reconcile_interval)
     }
 
-    /// An error that concerns this source only: said, and the others go on.
+    /// Reports an error that concerns this source only. The other sources go on.
     async fn unreadable(&mut self, turn: &mut Turn, e: Error) -> Result<()> {
         let name = turn.source.name();
         tracing::error!(source = name, error = %e, "source cannot be read");
@@ -295,7 +303,7 @@ impl TableSession<'_> {
         Ok(())
     }
 
-    /// Both ways of looking at it work, as far as they were tried.
+    /// Resolves the finding once the last turn and the last certifying pass, as far as they ran, have worked.
     async fn readable(&self, turn: &mut Turn) -> Result<()> {
         if turn.doubted && !turn.unreadable && turn.uncertified_until.is_none() {
             self.writer
@@ -306,18 +314,19 @@ impl TableSession<'_> {
         Ok(())
     }
 
-    /// How much a pass found; an error if the session cannot go on.
+    /// How many rows a pass found; an error if the session cannot go on.
     async fn judge(&self, turn: &mut Turn, outcome: Result<Outcome>) -> Result<i64> {
         match outcome {
             Ok(outcome) => {
                 if matches!(turn.strategy, Strategy::Frontier { .. }) {
-                    // Its reads are not timed, only those that were ended; one that was not ends the row of them.
+                    // Reads of a frontier pass are not timed; only a cancelled one counts as slow. A pass that ended
+                    // well resets that.
                     self.shared.pacing.note_read(turn.source.name(), Duration::ZERO);
                     turn.batch.took(Duration::ZERO, self.shared.term.config.read_timeout);
                 }
                 Ok(outcome.emitted + outcome.captured + outcome.staged + outcome.refused)
             }
-            // The read, or the commit of what was read, took longer than it may: ask for less.
+            // The read, or the commit of what was read, took too long: the next batch is smaller.
             Err(e) if e.was_cancelled() && turn.batch.exceeded() => {
                 let batch = turn.batch.rows();
                 if e.kind == Kind::SlowRead {
@@ -337,12 +346,13 @@ impl TableSession<'_> {
                 Ok(1)
             }
             Err(e) if e.kind == Kind::RangesChanged => Ok(1),
-            // Whoever changes the table goes first.
+            // A session that changes the table goes first.
             Err(e) if gave_way(&e) => {
                 tracing::info!(source = turn.source.name(), reason = %e, "reading the source later");
                 Ok(0)
             }
-            // The table changed under us: check it anew in a new session, and leave the other sources time.
+            // The table changed during the session. A new session checks it again; the pause leaves time to the other
+            // sources.
             Err(e) if matches!(e.kind, Kind::Catalogue | Kind::Privilege) => {
                 tokio::time::sleep(BROKEN_PAUSE.min(self.shared.term.config.poll_interval)).await;
                 Err(e)
@@ -351,7 +361,7 @@ impl TableSession<'_> {
         }
     }
 
-    /// Smaller batches than were asked for are a throttle, and no silent one: a finding as long as it lasts.
+    /// Smaller batches than configured are a throttle. It is never silent: a finding is open for as long as it lasts.
     async fn say_batch(&self, turn: &mut Turn) -> Result<()> {
         let Turn { batch, source, reduced, said, .. } = turn;
         if self.shared.term.once || said.replace(batch.rows()) == Some(batch.rows()) {
@@ -364,8 +374,8 @@ impl TableSession<'_> {
         reduced.set(&self.writer, batch.is_reduced().then(|| (Severity::Warning, detail()))).await
     }
 
-    /// The certifying passes that are due, as long as no source waits to be read: after a fault every certificate is due,
-    /// and so is every row.
+    /// Runs the certifying passes that are due, as long as no source waits to be read. After a fault every
+    /// certificate is due, and so is every row; rows come first.
     async fn certify_some(&mut self, turns: &mut [Turn]) -> Result<()> {
         for i in 0..turns.len() {
             if self.shared.term.stopping() {
@@ -395,7 +405,8 @@ impl TableSession<'_> {
         Ok(())
     }
 
-    /// The certifying pass of a source that is otherwise read by ranges. A single run leaves it to the daemon.
+    /// Whether a source that is read by ranges is due for its certifying pass. A single run leaves that to the
+    /// daemon.
     fn certificate_is_due(&self, turn: &Turn) -> bool {
         !self.shared.term.once
             && !self.shared.pacing.defers()
@@ -420,8 +431,8 @@ impl TableSession<'_> {
 }
 
 impl TableSession<'_> {
-    /// Ends the time of [`Unsettled`] rows: every source was read from a moment on when all of their transactions had ended,
-    /// so what they wrote was visible.
+    /// Ends the time of [`Unsettled`] rows: every source was read at a moment when all of their transactions had
+    /// ended, so the rows were visible.
     async fn settle(&self, turns: &[Turn]) -> Result<()> {
         let Some(before) = self.shared.stream.read(|stream| stream.unsettled) else { return Ok(()) };
         let closed_at = match before.closed_at {
@@ -429,7 +440,7 @@ impl TableSession<'_> {
             None if self.reader.snapshot().await?.xmin < before.below => return Ok(()),
             None => Instant::now(),
         };
-        // A source that cannot be read is not waited for: its rows are found whenever it can be.
+        // A source that cannot be read is not waited for: its rows are found once it can be read.
         let read =
             |turn: &Turn| turn.unreadable || self.shared.looks.at(turn.source.name()) > Some(closed_at);
         let left = Unsettled { closed_at: Some(closed_at), ..before };
@@ -439,7 +450,7 @@ impl TableSession<'_> {
     }
 }
 
-/// Nothing is wrong with the source: somebody waited for it, and reading it was put off.
+/// The source is fine: another session waited for its lock, and the read was put off.
 fn gave_way(e: &Error) -> bool {
     e.kind == Kind::SourceLocked && !e.of_source
 }

@@ -1,4 +1,4 @@
-//! One source's turns in the table lane: how it is read, when it is due, and what is known of it.
+//! One source's turns in the table lane: how the source is read, when its next turn is due, and what is known of it.
 
 use crate::capture::frontier::Proof;
 use crate::config::Config;
@@ -11,14 +11,14 @@ use crate::store::source::catalogue::Strategy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One source's turn-taking.
+/// The state of one source in the table lane.
 pub struct Turn {
     pub source: Arc<Source>,
     pub strategy: Strategy,
     pub batch: BatchSize,
-    /// Says that the batch is smaller than it should be, and until when.
+    /// Open while the batch is smaller than configured.
     pub reduced: Flag,
-    /// The batch that was last spoken of.
+    /// The batch size that was last reported.
     pub said: Option<u32>,
     pub due: Instant,
     pub pause: Duration,
@@ -26,14 +26,14 @@ pub struct Turn {
     pub worked: Duration,
     pub all_ranges_at: Instant,
     pub cool_at: Instant,
-    /// When holes could last be filled by anybody, and by whom.
+    /// A moment, and the transactions that could then still fill holes.
     pub checkpoint: Option<(ClockReading, Vec<String>)>,
     pub proof: Proof,
-    /// Its last turn ended with an error of its own.
+    /// The last turn ended with an error that concerns this source only.
     pub unreadable: bool,
-    /// So did its last certifying pass, which is not tried again before.
+    /// Set when the last certifying pass failed or gave way: no new attempt before this time.
     pub uncertified_until: Option<Instant>,
-    /// A finding may stand that says so.
+    /// A `source_unreadable` finding may be open for this source.
     pub doubted: bool,
 }
 

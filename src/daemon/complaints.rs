@@ -1,4 +1,4 @@
-//! What the keeper could not do, and why: each cause is logged once, and its end too.
+//! What the keeper could not do, and why: each cause is logged once, and so is its end.
 
 use crate::error::{Kind, Policy, Result};
 use std::collections::HashMap;
@@ -7,8 +7,8 @@ use std::collections::HashMap;
 pub struct Complaints(HashMap<&'static str, String>);
 
 impl Complaints {
-    /// Logs what failed, and lets everything else go on. Only two errors are passed on: that the lease is lost, and that the
-    /// keeper's own connection is.
+    /// Logs a failure and lets everything else go on. Only two errors are passed on: the loss of the lease, and the
+    /// loss of the keeper's own connection.
     pub fn tolerate<T>(&mut self, what: &'static str, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(e) if e.kind == Kind::Connection => Err(e),
@@ -16,7 +16,7 @@ impl Complaints {
         }
     }
 
-    /// The same for a session that is not the keeper's own: only the loss of the lease is passed on.
+    /// As [`Self::tolerate`], for a session that is not the keeper's own: only the loss of the lease is passed on.
     pub fn tolerate_others<T>(&mut self, what: &'static str, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => {

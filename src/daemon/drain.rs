@@ -5,11 +5,11 @@ use crate::daemon::sessions::open;
 use crate::error::Result;
 use crate::store::Writer;
 
-/// Captured handoffs moved per statement, small enough to leave the lanes alone.
+/// Captures moved per statement, few enough not to disturb the lanes.
 const CHUNK: i32 = 5_000;
 
-/// Much may have been captured by the time a type is activated, so the lease is renewed meanwhile. The chunks have a session
-/// of their own, because one may take longer than the keeper waits for an answer.
+/// There may be many captures when a type is activated, so the lease is renewed meanwhile. The chunks have a session
+/// of their own, because one chunk may take longer than the keeper waits for an answer.
 pub async fn drain(keeper: &mut Keeper<'_>, report: impl Fn() -> serde_json::Value) -> Result<()> {
     let waiting = keeper.store.drainable().await;
     let waiting = keeper.complaints.tolerate("see what can be drained", waiting)?.unwrap_or_default();
@@ -17,7 +17,7 @@ pub async fn drain(keeper: &mut Keeper<'_>, report: impl Fn() -> serde_json::Val
         return Ok(());
     }
     let term = keeper.term;
-    // What becomes of this session is no reason to give up the keeper's, and the lease with it.
+    // An error of this session must not end the keeper's session, and with it the lease.
     let opened = keeper.renewing(&report, open(&term.config, "gov-handoff drain")).await?;
     let Some(drainer) = keeper.complaints.tolerate_others("open a session to drain", opened)? else {
         return Ok(());
@@ -28,7 +28,7 @@ pub async fn drain(keeper: &mut Keeper<'_>, report: impl Fn() -> serde_json::Val
     Ok(())
 }
 
-/// A fault of one type, or of one row of it, holds up no other type.
+/// An error of one type, or of one of its rows, does not hold up the other types.
 async fn drain_type(
     keeper: &mut Keeper<'_>,
     report: &impl Fn() -> serde_json::Value,

@@ -1,4 +1,4 @@
-//! A finding that is looked at again and again: raised while it holds, resolved when it does not.
+//! A finding that is checked again and again: raised while its cause lasts, resolved when it ends.
 
 use crate::core::finding::Severity;
 use crate::error::Result;
@@ -7,13 +7,13 @@ use crate::store::findings::Finding;
 use serde_json::Value;
 use std::time::Duration;
 
-/// An occurrence is counted once in this time, or when it got worse.
+/// An occurrence is counted once in this time, or when it becomes worse.
 const EVERY: Duration = Duration::from_secs(60);
 
 pub struct Flag {
     kind: &'static str,
     key: String,
-    /// `None`: a predecessor may have left it open.
+    /// `None`: a predecessor may have left the finding open.
     open: Option<bool>,
 }
 
@@ -22,7 +22,7 @@ impl Flag {
         Self { kind, key: format!("{kind}:{of}"), open: None }
     }
 
-    /// What holds now, if it does: its severity and what there is to say.
+    /// Raises or resolves the finding. `holds`: its severity and detail while the cause lasts, else `None`.
     pub async fn set(&mut self, store: &Writer, holds: Option<(Severity, Value)>) -> Result<()> {
         match holds {
             Some((severity, detail)) => {

@@ -1,5 +1,5 @@
-//! The keeper: renews the lease, reports how the worker is, beats, and makes the worker's rounds. None of it is on the path
-//! of a row.
+//! The keeper: renews the lease, reports the worker's state, emits heartbeats, and makes the worker's rounds. No row
+//! waits for any of this.
 
 use crate::core::lease::{claim_patience, keeper_patience};
 use crate::daemon::complaints::Complaints;
@@ -13,21 +13,21 @@ use crate::store::lease::{Claim, EXPIRED, Lease};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How often the rounds are made, at least.
+/// The longest time between two rounds.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What a worker has the keeper look after. It lives as long as the term, over all sessions of the keeper.
+/// What the keeper looks after for a worker. It lives as long as the term, across all sessions of the keeper.
 pub trait Rounds: Send {
-    /// What the lease row says of the worker.
+    /// What the lease row says about the worker.
     fn report(&self) -> Value;
 
-    /// Waits for something that the report should say at once. Must be cancel safe.
+    /// Waits for a change that the report should show at once. Must be cancel safe.
     fn news(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Every tick. Whether something changed that the report should say at once.
+    /// Called every tick. Returns whether something changed that the report should show at once.
     fn look(&mut self, keeper: &mut Keeper<'_>) -> impl Future<Output = Result<bool>> + Send;
 
-    /// As often as a renewal.
+    /// Called as often as the lease is renewed.
     fn chores(&mut self, keeper: &mut Keeper<'_>) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -35,7 +35,7 @@ pub trait Rounds: Send {
 pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Result<()> {
     let ttl = term.config.lease_ttl;
     let mut pause = Pause::up_to(ttl / 4);
-    // Kept over sessions: what was said and what is due does not depend on them.
+    // Kept across sessions: which causes were logged and when the next heartbeat is due do not depend on a session.
     let mut complaints = Complaints::default();
     let mut beat_due = Instant::now() + term.config.heartbeat_interval;
     let (mut open, mut unanswered) = (Some(session), 0);
@@ -55,7 +55,7 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Resu
             }
             Err(e) => Err(e),
         };
-        // It worked for as long as a lease lasts: the next fault is a new one.
+        // The session worked for as long as a lease lasts, so the next fault is a new one.
         if asked.elapsed() > ttl {
             pause.reset();
         }
@@ -68,7 +68,7 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Resu
     }
 }
 
-/// A new session in place of one that broke. It claims again what is still ours, if no other instance has taken it.
+/// Opens a session in place of one that broke. It claims the lease again, if no other instance has taken it.
 async fn reclaim(term: &Term, unanswered: u32) -> Result<Writer> {
     let store = open_claimant(&term.config, unanswered).await?;
     let Lease { worker, owner, term: number } = &term.lease;
@@ -87,8 +87,9 @@ pub struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Rounds until the session or the lease is gone. The renewal comes first and is the only thing that ends them: whatever
-    /// else does not work is logged, tried again in the next round, and keeps nothing after it from being done.
+    /// Makes rounds until the session or the lease is gone. The renewal comes first, and only its failure ends the
+    /// rounds. Any other failure is logged, is tried again in the next round, and does not keep the later steps from
+    /// running.
     async fn tend(mut self, rounds: &mut impl Rounds, beat_due: &mut Instant) -> Result<()> {
         let config = &self.term.config;
         loop {
@@ -116,12 +117,13 @@ impl Keeper<'_> {
         }
     }
 
-    /// A worker ticks at this cadence whether there is work or not: a third of the lease, so that one lost tick is none.
+    /// A worker ticks at this cadence whether there is work or not. A third of the lease, so that one lost tick does
+    /// no harm.
     fn cadence(&self) -> Duration {
         self.term.config.lease_ttl / 3
     }
 
-    /// Renews the lease with the worker's report, and what every worker's report says.
+    /// Renews the lease with the worker's report and the fields that every report has.
     async fn renew(&mut self, mut report: Value) -> Result<()> {
         report["pid"] = json!(std::process::id());
         report["version"] = json!(env!("CARGO_PKG_VERSION"));
@@ -133,7 +135,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Waits for work that is not the keeper's own, and renews the lease as long as it takes.
+    /// Waits for work that runs on another session, and renews the lease for as long as it takes.
     pub async fn renewing<T>(
         &mut self,
         report: impl Fn() -> Value,

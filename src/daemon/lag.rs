@@ -1,4 +1,4 @@
-//! Measures how far behind the worker is, and raises a finding when it is too far.
+//! Measures how far behind the worker is, and raises a finding when the lag is over its limit.
 
 use crate::core::lag::{Mileposts, severity};
 use crate::daemon::flag::Flag;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// When the last pass over each source that saw all of it began.
+/// For each source: when the last complete pass over it began.
 #[derive(Default)]
 pub struct Looks(Mutex<HashMap<String, Instant>>);
 
@@ -27,7 +27,7 @@ impl Looks {
     }
 }
 
-/// An idle stream hears of the log's end this seldom; anything below is no lag.
+/// An idle stream learns the end of the log only this often, so less than this is not a lag.
 const STREAM_GRAIN: Duration = Duration::from_secs(15);
 
 pub struct LagWatch {
@@ -35,7 +35,7 @@ pub struct LagWatch {
     posts: Mileposts,
     handoff: Flag,
     cursors: HashMap<String, Flag>,
-    /// Since when everything is known to be handed off.
+    /// The time since the last moment up to which everything is known to be handed off.
     pub lag: Duration,
 }
 
@@ -61,7 +61,7 @@ impl LagWatch {
         let (config, stream) = (&term.config, stream.now());
         let mode = &stream.mode;
         let turn = if mode.hurries(config.intent) { config.poll_interval } else { config.reconcile_interval };
-        // A reader that looks rarely on purpose is not behind for that.
+        // A reader with a slow cadence is not behind because of that cadence.
         let mut limit = config.lag_limit.max(turn * 3);
         let mut worst = Duration::ZERO;
         for source in sources {

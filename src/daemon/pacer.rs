@@ -1,7 +1,7 @@
 //! The pace: looks at the server's load and at how many groups become dirty, and slows the lanes down.
 //!
-//! The pacer belongs to the keeper. It never waits for a lane, nor a lane for it: the lease is renewed at its own time
-//! whatever the pace is.
+//! The pacer belongs to the keeper. The pacer never waits for a lane, and no lane waits for the pacer. So the lease
+//! is renewed in time, whatever the pace is.
 
 use crate::core::finding::Severity;
 use crate::core::pace::{Cause, Governor, Limits, Load, Pace, Reads};
@@ -16,10 +16,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often to look; a tick, in which so many groups are dirtied, is this long.
+/// How often to look. The limits of a storm count the groups that become dirty within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The pace as the lanes know it, and what they measure for it.
+/// The pace as the lanes see it, and what the lanes measure for it.
 pub struct Pacing {
     pace: watch::Sender<Pace>,
     slow_read: Duration,
@@ -33,8 +33,8 @@ impl Pacing {
         Self { pace, slow_read: limits.slow_read, reads: Mutex::default() }
     }
 
-    /// Pauses before a batch, when the last one took so long and the server is under load. The pause is bounded and ends
-    /// when the term is told to stop, so what has arrived is always applied and acknowledged, only later.
+    /// Under load, pauses before a batch; `worked` is how long the last batch took. The pause is bounded and ends
+    /// when the term is told to stop. So rows that have arrived are always applied and acknowledged, only later.
     pub async fn rest(&self, term: &Term, worked: Duration) {
         let pause = self.pace.borrow().rest_after(worked);
         if !pause.is_zero() && !term.once {
@@ -57,7 +57,7 @@ impl Pacing {
         }
     }
 
-    /// A source that is read no longer is slow no longer.
+    /// Forgets the reads of sources that are not read any more, so that they do not count as slow.
     pub fn forget_reads_but_of(&self, read: impl Fn(&str) -> bool) {
         if let Ok(mut reads) = self.reads.lock() {
             reads.retain(|name, _| read(name));
@@ -69,7 +69,7 @@ impl Pacing {
         reads.ok().and_then(|reads| reads.values().map(Reads::slowest).max()).unwrap_or_default()
     }
 
-    /// Whether the pace reads differently now. A lag that grows by a few bytes at each look is no news.
+    /// Whether the reason of the pace changed. A lag that grows by a few bytes at each look does not change it.
     fn set(&self, pace: Pace) -> bool {
         let reason = pace.reason();
         let changed = self.pace.send_if_modified(|now| std::mem::replace(now, pace).reason() != reason);

@@ -1,14 +1,14 @@
-//! The retry lane: gives poison rows their further chances, and makes dead letters of those that use them up.
+//! The retry lane: retries staged rows, and makes dead letters of those whose attempts are used up.
 //!
 //! ```text
-//!   refused ─▶ staged ─┬─ recorded at last ─▶ out of the staging
-//!                ▲     ├─ refused again ────▶ staged for later (core::retry)
-//!                └─────┘ attempts used up ──▶ dead letter, out of the staging in the same commit
+//!   rejected ─▶ staged ─┬─ recorded at last ─▶ out of the staging
+//!                  ▲    ├─ rejected again ───▶ staged for later (core::retry)
+//!                  └────┘ attempts used up ──▶ dead letter, out of the staging in the same commit
 //! ```
 //!
-//! The row itself is read again from its source, by its key: the staging holds its address and nothing else. A signal is
-//! recorded before its row leaves the staging, so a crash in between finds the row staged and its signal recorded, and
-//! only takes it out.
+//! The row itself is read again from its source, by its key: the staged row holds its address and nothing else. A
+//! signal is recorded before its row leaves the staging. After a crash in between, the row is still staged and its
+//! signal is recorded; the next attempt only removes the staged row.
 
 use crate::core::captured_by::CapturedBy;
 use crate::core::dead_letter::{code, letter_key};
@@ -34,15 +34,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How often it is asked whether something is staged, and the share of the lane's time that asking may take at most.
+/// How often the lane looks for staged rows.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often an open finding about a source that cannot be read is counted.
 const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
+/// Looking may take at most one part in this many of the lane's time.
 const LOOK_SHARE: u32 = 20;
 /// Rows read again per statement.
 const CHUNK: i64 = 100;
 
-/// Runs until told to stop; whatever fails is started over, and holds up nothing but retries.
+/// Runs until told to stop. After an error the lane starts over; only retries are held up.
 pub async fn lane(term: &Term) -> Result<()> {
     let mut pause = Pause::up_to(term.config.lease_ttl / 3);
     loop {
@@ -62,7 +63,7 @@ async fn session(term: &Term) -> Result<()> {
     let mut pass = Attempts { term, store: &store, all: false, unreadable: HashSet::new() };
     loop {
         let begun = Instant::now();
-        // A batch that was mapped by the old list may capture a producer that is trusted by now.
+        // A batch that was mapped by the old list may have captured rows of a producer that is trusted by now.
         promote(term, &store).await?;
         let next = store.next_retry().await?;
         let cost = begun.elapsed();
@@ -76,8 +77,8 @@ async fn session(term: &Term) -> Result<()> {
     }
 }
 
-/// Moves what was captured as untrusted and is trusted by now, in parts with a commit each: every batch waits for the lock
-/// that one takes.
+/// Moves rows that were captured as untrusted and are trusted by now. In parts with a commit each, because every
+/// batch waits for the lock that a part takes.
 async fn promote(term: &Term, store: &Store) -> Result<()> {
     let worker = &term.config.worker;
     while !term.stopping() && store.promotable(worker).await? {
@@ -88,7 +89,7 @@ async fn promote(term: &Term, store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// With `--once`: nobody will be there later, so every staged row gets its remaining chances now.
+/// With `--once`: there is no later run, so every staged row gets its remaining attempts now.
 pub async fn finish(term: &Term) -> Result<()> {
     let store = open_worker(&term.config, "gov-handoff retry").await?;
     promote(term, &store).await?;
@@ -97,17 +98,17 @@ pub async fn finish(term: &Term) -> Result<()> {
     Ok(())
 }
 
-/// One chance for every staged row, or for those that are due.
+/// One attempt for every staged row, or for those that are due.
 struct Attempts<'a> {
     term: &'a Term,
     store: &'a Store,
     all: bool,
-    /// The sources that could not be read last time; said once.
+    /// The sources that could not be read last time; each is logged once.
     unreadable: HashSet<String>,
 }
 
 impl Attempts<'_> {
-    /// How many rows had their chance. Each uses up an attempt or leaves the staging, so that passes come to an end.
+    /// How many rows were tried. Each uses up an attempt or leaves the staging, so the passes come to an end.
     async fn run(&mut self) -> Result<usize> {
         let policy = self.store.retry_policy().await?;
         let mut tried = 0;
@@ -139,8 +140,8 @@ impl Attempts<'_> {
         Ok(tried)
     }
 
-    /// The staged rows as they are in their source. `None`: it cannot be read now, which holds up no other source; its rows
-    /// wait, and use up no attempt.
+    /// Reads the staged rows again from their source. `None`: the source cannot be read now. Its rows wait and use up
+    /// no attempt, and the other sources go on.
     async fn read(&mut self, source: &Source, staged: &[Staged]) -> Result<Option<HashMap<String, Row>>> {
         let keys = staged.iter().map(|s| s.key.clone());
         let keys: Vec<_> = keys.filter(|key| Key::parse(source.id_type(), key).is_some()).collect();
@@ -152,7 +153,8 @@ impl Attempts<'_> {
                 }
                 Ok(Some(rows.into_iter().map(|row| (source.key(&row).to_owned(), row)).collect()))
             }
-            // Said by the server, so the session lives. A single run ends with it: nobody will be there later.
+            // The error came from the server, so the session is alive. A single run ends with it, because there is no
+            // later run.
             Err(e) if e.code.is_some() && !self.all => {
                 if self.unreadable.insert(name.to_owned()) {
                     tracing::error!(source = name, error = %e, "staged rows cannot be read again");
@@ -167,7 +169,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Rows whose source nobody reads any more can be read again by nobody.
+    /// Makes dead letters of rows whose source is no longer registered: they cannot be read again.
     async fn orphans(&self, source: &str) -> Result<usize> {
         let staged = self.store.staged(source, true, Uuid::nil(), CHUNK).await?;
         for staged in &staged {
@@ -177,8 +179,8 @@ impl Attempts<'_> {
         Ok(staged.len())
     }
 
-    /// Makes a dead letter of what cannot even be read again. The staging's own identity stands for the subject: that of the
-    /// row needs a definition that fits it.
+    /// Makes a dead letter of a row that cannot even be read again. The identity of the staged row stands for the
+    /// subject, because the row's own identity needs a definition that fits it.
     async fn give_up(&self, source: &str, staged: &Staged, code: &str, detail: &str) -> Result<()> {
         let letter = NewLetter {
             source,
@@ -208,7 +210,7 @@ impl Attempts<'_> {
         let delivery = Delivery { store: self.store, lease, captured_by: CapturedBy::Retry };
         let attempts = staged.attempts.saturating_add(1);
         let (refusal, handoffs) = match row.map(|row| (source.map(&row), row)) {
-            // Not at once: the stream may be ahead of what other sessions see of a commit.
+            // Not a dead letter at once: the stream may bring a row before its commit is visible to other sessions.
             None => (vanished(source, staged), vec![]),
             Some((Mapped::Excluded, _)) => return self.store.retry_done(lease, staged.id, &[]).await,
             Some((Mapped::Refused(refusal), _)) => (refusal, vec![]),

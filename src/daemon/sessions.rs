@@ -1,5 +1,5 @@
-//! The daemon's sessions, each bounded by the time of a lease: a server that does not answer for that long is taken for gone,
-//! as other instances take this one for gone.
+//! The daemon's sessions, each bounded by the time of a lease. A server that does not answer for that long counts as
+//! gone, just as other instances then count this one as gone.
 
 use crate::config::Config;
 use crate::core::lease::{claim_patience, statement_patience, writer_patience};
@@ -22,8 +22,8 @@ pub async fn open_replication(config: &Config) -> Result<Session<Admin>> {
     connect::open_admin_within(&config.replication, "gov-handoff replication", patience(config)).await
 }
 
-/// As [`open`], for a session that applies batches. `cancelled`: how many such sessions ended because the server cancelled
-/// a batch for its time; each makes the next more patient.
+/// As [`open`], for a session that applies batches. `cancelled`: how many such sessions ended because the server
+/// cancelled a batch that took too long; each makes the next session wait longer.
 pub async fn open_writer(config: &Config, name: &str, cancelled: u32) -> Result<Writer> {
     connect::open_writer_within(&config.target, name, writer_patience(config.lease_ttl, cancelled)).await
 }

@@ -1,4 +1,4 @@
-//! Keeps our slot from endangering the primary, and the stream from trusting a publication that changed under it.
+//! Keeps our slot from endangering the primary, and the stream from trusting a publication that was changed.
 
 use crate::core::doctor::over_budget;
 use crate::core::finding::Severity;
@@ -13,11 +13,11 @@ use crate::store::findings::Finding;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// How often the publication is compared with the sources though its catalogue entries have not changed.
+/// How often the publication is compared with the sources although its catalogue entries have not changed.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(60);
 /// A slot that could not be dropped is tried again after at most this long.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
-/// How often what is still so is counted.
+/// How often an open finding is counted while its cause lasts.
 pub const SAID_EVERY: Duration = Duration::from_secs(60);
 
 pub struct SlotGuard {
@@ -27,10 +27,10 @@ pub struct SlotGuard {
     looked_at: Option<Instant>,
     /// The publication as it was when it was last compared, and when that was.
     compared: Option<(String, Instant)>,
-    /// When a slot that could not be dropped may be tried again, and how long after that.
+    /// When to try again to drop a slot that could not be dropped, and the pause after that.
     again: Option<Instant>,
     pause: Pause,
-    /// Whether it may stand in the findings that the slot could not be dropped; another instance may have said so.
+    /// The finding that the slot could not be dropped may be open; another instance may have raised it.
     held: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for SlotGuard {
 }
 
 impl SlotGuard {
-    /// Looks at the slot; how much it retains if it has to be given up now.
+    /// Looks at the slot. Returns how much log it retains if it has to be given up now.
     pub async fn watch(
         &mut self,
         store: &Writer,
@@ -70,8 +70,8 @@ impl SlotGuard {
         Ok(excess.filter(|_| self.again.is_none_or(|at| at <= Instant::now())))
     }
 
-    /// What became of giving the slot up. That it could not be dropped endangers the primary, and is for somebody else to mend:
-    /// said gravely, with what to do, and tried again.
+    /// Notes the result of giving the slot up. A slot that could not be dropped endangers the primary, and an
+    /// operator has to act. So a critical finding says what to do, and the daemon tries again.
     pub async fn gave_up(
         &mut self,
         store: &Writer,
@@ -99,9 +99,10 @@ impl SlotGuard {
         store.sustain(&finding, SAID_EVERY).await
     }
 
-    /// A stream over a narrowed publication is silent about what it leaves out, and so is, from PostgreSQL 18 on, one over
-    /// a publication that is gone. So each look asks whether the catalogue's entries are still the same ones, which costs a
-    /// few lookups, and compares in full only if they are not: that would cost what ten births do.
+    /// A stream over a narrowed publication says nothing about what it leaves out. From PostgreSQL 18 on, neither
+    /// does a stream over a publication that was dropped. So each look asks whether the catalogue entries are still
+    /// the same, which costs a few lookups. A full comparison costs as much as ten births and is made only if the
+    /// entries changed.
     async fn watch_publication(
         &mut self,
         store: &Writer,
@@ -137,7 +138,7 @@ impl SlotGuard {
     }
 }
 
-/// Drops the slot, on sessions of its own. Nothing is lost by it: the tables are still there, and the table lane reads them.
+/// Drops the slot, on sessions of its own. No row is lost by this: the table lane reads the tables.
 pub async fn give_up(term: &Term, stream: &StreamProgress, bytes: i64) -> Result<()> {
     let config = &term.config;
     tracing::warn!(

@@ -1,4 +1,5 @@
-//! Waiting for the lease. Whoever waits watches: a writer that falls silent is noticed by those who would replace it.
+//! Waiting for the lease. A standby also runs the watchdog, so a silent writer is noticed by the instance that would
+//! replace it.
 
 use crate::config::Config;
 use crate::core::finding::Severity;
@@ -14,14 +15,14 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Two instances are a writer and its standby, which is as it should be; after this many times to live of waiting it is
-/// said all the same, because it may also be somebody's mistake.
+/// A writer and a standby are two instances, which is normal. After waiting for this many times the lease's time to
+/// live, a standby raises a finding all the same, because a second instance may also be a mistake.
 const CONFLICT_AFTER: u32 = 5;
-/// How long it may take one that is told to stop to take back what it said.
+/// How long an instance that is told to stop may take to resolve its finding.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Waits for the lease, and returns it with the session that claimed it: it is ours for as long as that is open, or renewed.
-/// `None`: told to stop first.
+/// Waits for the lease and returns it with the session that claimed it. The lease is ours for as long as that session
+/// is open, or the lease is renewed. `None`: told to stop first.
 pub async fn seek(
     config: &Config,
     once: bool,
@@ -33,7 +34,8 @@ pub async fn seek(
     let (mut conflict, mut unanswered) = (false, 0);
     loop {
         let asked = Instant::now();
-        // The claim comes first on each new session: what we look at besides must not keep us from a lease that is free.
+        // The claim comes first on each new session: the watchdog must not keep the instance from a lease that is
+        // free.
         let attempt = async {
             let store = open_claimant(config, unanswered).await?;
             let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
@@ -56,7 +58,7 @@ pub async fn seek(
             }
             Ok::<_, Error>((claim, store))
         };
-        // A connection that is deaf answers nobody; whoever is told to stop does not wait for it.
+        // A broken connection may never answer. An instance that is told to stop does not wait for it.
         let attempt = tokio::select! {
             biased;
             _ = shutdown.wait_for(|stop| *stop) => None,
@@ -73,7 +75,7 @@ pub async fn seek(
                 }
                 return Ok(Some((lease, session)));
             }
-            // A single run has nothing to stand by for once it is clear that the holder is alive.
+            // A single run does not stand by. It ends once it is clear that the holder is alive.
             Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
                 let holder = view.owner.unwrap_or_default();
                 return Err(Error::new(
@@ -92,7 +94,7 @@ pub async fn seek(
             }
             Err(e) if e.policy() == Policy::Retry => {
                 tracing::warn!(error = %e, "cannot ask for the lease");
-                // Refused at once is an answer; only silence calls for more patience.
+                // An immediate refusal is an answer. Only silence makes the next attempt wait longer.
                 if asked.elapsed() >= claim_patience(config.lease_ttl, unanswered) {
                     unanswered += 1;
                 }
@@ -110,7 +112,7 @@ pub async fn seek(
     }
 }
 
-/// A former holder's walsender has another role where replication has; only that role may end it.
+/// The former holder's walsender may run under another role, the one for replication. Only that role may end it.
 async fn end_stream_of(config: &Config, former: &str) {
     if config.intent == Intent::Poll || config.replication.user() == config.target.user() {
         return;
@@ -127,7 +129,7 @@ async fn end_stream_of(config: &Config, former: &str) {
     }
 }
 
-/// Ends the finding that we were, if there is somebody to tell.
+/// Resolves the finding about this standby, if there is one and the server can be reached.
 async fn farewell(config: &Config, conflict: bool) {
     if !conflict {
         return;
@@ -139,7 +141,7 @@ async fn farewell(config: &Config, conflict: bool) {
     let _ = tokio::time::timeout(FAREWELL, resolved).await;
 }
 
-/// The watchdog of whoever is there. It must not stop anybody from doing anything else, unless it finds the connection gone.
+/// The watchdog, which every instance runs. Its errors stop nothing else, unless the connection is gone.
 pub async fn look_around(store: &Writer) -> Result<()> {
     match store.watch().await {
         Ok(watched) => {
@@ -158,10 +160,11 @@ pub async fn look_around(store: &Writer) -> Result<()> {
     Ok(())
 }
 
-/// We lost the lease while we were alive. If somebody else has it, we slept past it or somebody else wants to be us; if it only
-/// expired, because we or the server were away for longer than it lasts, nobody is in our way. Said before we ask for the lease
-/// again, because whoever asks is no longer one that lost it; so it may not take longer than asking does. It is a finding of its
-/// own beside that of a standby, which would keep it open for as long as it waits.
+/// Reports that this instance lost the lease while it was alive. If another instance holds the lease now, this one
+/// slept past its lease, or there is one instance too many. If the lease only expired, because this instance or the
+/// server was away for too long, there is no conflict. The finding is raised before the instance asks for the lease
+/// again, because the claim changes the owner that is compared here. So it may not take longer than a claim does. It
+/// is not the finding of a standby, which a waiting standby would keep open.
 pub async fn lost(config: &Config, lease: &Lease) {
     let detail = json!({
         "worker": config.worker, "lost_by": lease.owner, "term": lease.term,

@@ -1,4 +1,4 @@
-//! The state of the stream ([`StreamState`]) as the lanes share it: changed in one place, read as a whole, waited for.
+//! The state of the stream ([`StreamState`]) that the lanes share: changed in one place, read as a whole, waited for.
 
 use crate::core::lsn::Lsn;
 use crate::core::mode::Intent;
@@ -18,17 +18,17 @@ impl StreamProgress {
         Self { state: watch::Sender::new(StreamState::first(intent)), waiting: AtomicUsize::new(0) }
     }
 
-    /// The state of this moment. A copy: holding the original would stop its writers.
+    /// The current state, as a copy: holding the original would block its writers.
     pub fn now(&self) -> StreamState {
         self.state.borrow().clone()
     }
 
-    /// One look at the state, without a copy.
+    /// Reads from the state without a copy.
     pub fn read<T>(&self, look: impl FnOnce(&StreamState) -> T) -> T {
         look(&self.state.borrow())
     }
 
-    /// Changes the state, and announces it if it is another one now.
+    /// Changes the state, and announces it if it differs now.
     pub fn update(&self, change: impl FnOnce(&mut StreamState)) {
         self.state.send_if_modified(|state| {
             let before = state.clone();
@@ -37,16 +37,17 @@ impl StreamProgress {
         });
     }
 
-    /// Everything that was committed before `lsn` is handed off. Announced only if a task waits for a position.
+    /// Notes that everything that was committed before `lsn` is handed off. Announced only if a task waits for a
+    /// position.
     ///
-    /// No wake-up is lost: a task counts itself as waiting before it looks at the state, and both this change and that look
-    /// hold the state's lock. So either this sees the count, or the task sees this position.
+    /// No wake-up is lost. A task counts itself as waiting before it looks at the state, and both this change and
+    /// that look hold the state's lock. So either this change sees the count, or the task sees this position.
     pub fn move_to(&self, lsn: Lsn) {
         self.state.send_if_modified(|state| state.move_to(lsn) && self.waiting.load(Ordering::SeqCst) > 0);
     }
 
-    /// Waits until the stream has passed `lsn`. False if it did not within this time, or ended: a stream that is lost
-    /// brings nothing more, and waiting for it would delay the fall back.
+    /// Waits until the stream has passed `lsn`. False if the stream did not within this time, or ended. A lost stream
+    /// brings nothing more, and waiting for it would delay the fallback.
     pub async fn passes(&self, lsn: Lsn, within: Duration) -> bool {
         let _waiting = Waiting::one_more(&self.waiting);
         let mut state = self.state.subscribe();
@@ -79,13 +80,13 @@ pub struct ModeChanges {
 }
 
 impl ModeChanges {
-    /// Whether the mode has changed since this was last asked, or waited for.
+    /// Whether the mode has changed since the last call of this or of [`Self::changed`].
     pub fn take(&mut self) -> bool {
         let now = self.state.borrow().mode_changes;
         std::mem::replace(&mut self.seen, now) != now
     }
 
-    /// Waits until the mode has changed. Cancel safe; the change is still there to be taken.
+    /// Waits until the mode has changed. Cancel safe: the change can still be taken.
     pub async fn changed(&mut self) {
         let seen = self.seen;
         if self.state.wait_for(|state| state.mode_changes != seen).await.is_err() {

@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long lanes may take to finish what they have begun once asked to stop; a supervisor waits ten seconds.
-/// What is left of them is for resigning, and for a machine that is slow to end a process.
+/// How long lanes may take to finish what they have begun once asked to stop. A service manager often waits ten
+/// seconds. The rest of them is for resigning, and for a machine that is slow to end a process.
 const DRAIN: Duration = Duration::from_secs(6);
 
-/// A worker: what its lanes share under one lease, the lanes, and what the keeper looks after for it.
+/// A worker: the state that its lanes share under one lease, the lanes, and what the keeper looks after for it.
 pub trait Worker {
     type Shared: Send + Sync + 'static;
     type Rounds: Rounds + 'static;
 
-    /// Made anew under each lease: nothing of a former term is believed.
+    /// Created again under each lease: no state of a former term is used.
     fn share(term: Arc<Term>) -> Self::Shared;
 
     /// Runs until told to stop, or with `once` until everything that is there is handled.
@@ -59,8 +59,8 @@ pub async fn supervise<W: Worker>(
     Ok(())
 }
 
-/// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's word, then the
-/// lease, then the lanes.
+/// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's request to stop,
+/// then the lease, then the lanes.
 async fn lead<W: Worker>(
     config: &Config,
     once: bool,
@@ -82,8 +82,8 @@ async fn lead<W: Worker>(
     };
     let _ = stop.send(true);
     let lost = matches!(&ended, Some(Err(e)) if e.kind == Kind::LeaseLost);
-    // What is committed is committed; what is not is read again by the next writer. So draining may be cut short, and
-    // without the lease nothing could be committed any more.
+    // The next writer reads everything again that is not committed. So draining may be cut short. Without the lease
+    // nothing could be committed anyway.
     let drained = tokio::time::timeout(DRAIN, async {
         if !lost && !lanes.is_finished() {
             let _ = (&mut lanes).await;
@@ -92,7 +92,8 @@ async fn lead<W: Worker>(
     if drained.await.is_err() {
         tracing::warn!("draining took too long; the rest is left to the next writer");
     }
-    // Both have ended before the lease is given back: nothing of ours is under way when another instance takes it.
+    // Lanes and keeper have ended before the lease is given back: no work of this instance is running when another
+    // one takes it.
     see_out(&mut lanes).await;
     see_out(&mut keeper).await;
     let outcome = ended.unwrap_or(Ok(()));
@@ -102,7 +103,7 @@ async fn lead<W: Worker>(
     outcome
 }
 
-/// Gives the lease back, so that a standby need not wait for it to expire.
+/// Gives the lease back, so that a standby need not wait until it expires.
 async fn resign(config: &Config, lease: &Lease) {
     let resigned = async { open(config, "gov-handoff").await?.resign_lease(lease).await };
     match tokio::time::timeout(Duration::from_secs(2), resigned).await {
@@ -116,7 +117,7 @@ fn flatten(joined: std::result::Result<Result<()>, tokio::task::JoinError>) -> R
     joined.unwrap_or_else(|e| Err(Error::new(Kind::Internal, format!("a task of the daemon failed: {e}"))))
 }
 
-/// Ends a task and waits until it has: aborting only asks it to, at its next await.
+/// Ends a task and waits for its end: `abort` alone only asks the task to end at its next await.
 async fn see_out<T>(task: &mut tokio::task::JoinHandle<T>) {
     if !task.is_finished() {
         task.abort();

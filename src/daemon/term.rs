@@ -1,4 +1,4 @@
-//! One holding of the lease, as all tasks under it share it.
+//! One holding of the lease, shared by all tasks under it.
 
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
@@ -28,12 +28,12 @@ impl Term {
         let _ = self.stop.clone().wait_for(|s| *s).await;
     }
 
-    /// Sleeps until the pause is over or the term is told to stop; whether it was.
+    /// Sleeps until the pause is over or the term is told to stop. Returns whether it was told to stop.
     pub async fn stopped_within(&self, pause: Duration) -> bool {
         tokio::time::timeout(pause, self.told_to_stop()).await.is_ok()
     }
 
-    /// Whether other instances should miss this one: a single run, or a rehearsal, is not silent when it has ended.
+    /// Whether the watchdog should miss this instance: a single run, or a selftest, is not silent when it has ended.
     pub fn stays(&self) -> bool {
         !self.once && self.config.worker != REHEARSAL
     }

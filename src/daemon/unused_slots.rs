@@ -1,6 +1,6 @@
-//! Slots of ours that the configuration no longer names: the database was renamed, or the setting was changed. No session
-//! reads them, so they retain log without bound. They are named, and given up at the same share of the budget as the
-//! configured slot.
+//! Slots of ours that the configuration no longer names, because the database was renamed or the setting was changed.
+//! No session reads them, so they retain log without bound. Each has a finding, and is dropped at the same share of
+//! the budget as the configured slot.
 
 use crate::core::certificate::REHEARSAL;
 use crate::core::doctor::over_budget;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// A slot that could not be dropped is tried again after at most this long.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
-/// More findings of one kind than anybody has slots.
+/// More findings of one kind than any server has slots.
 const MOST: i64 = 1_000;
 
 #[derive(Default)]
@@ -32,8 +32,8 @@ pub struct UnusedSlots {
 }
 
 impl UnusedSlots {
-    /// Looks at the slots; those that have to be given up now. A selftest leaves them to the daemon, whose own slot it
-    /// would take for one of them.
+    /// Looks at the slots. Returns those that have to be given up now. A selftest leaves them to the daemon: it would
+    /// take the daemon's own slot for one of them.
     pub async fn watch(&mut self, store: &Writer, term: &Term) -> Result<Vec<UnusedSlot>> {
         let config = &term.config;
         if config.worker == REHEARSAL {
@@ -45,14 +45,14 @@ impl UnusedSlots {
             None => open_findings(store).await?,
         };
         let now: BTreeSet<_> = unused.iter().map(|s| s.slot.clone()).collect();
-        // Noted before the findings are written: one that fails is written by the next look.
+        // Noted before the findings are written: if writing one fails, the next look writes it.
         self.said = Some(before.union(&now).cloned().collect());
         for slot in &unused {
             store.sustain(&unused_finding(slot, config.wal_budget), SAID_EVERY).await?;
         }
         for slot in before.difference(&now) {
             store.resolve(&unused_key(slot), "the slot is gone, or in use").await?;
-            // The configured slot's own finding is the watchdog's.
+            // The watchdog resolves the finding of the configured slot.
             if *slot != config.slot {
                 store.resolve(&budget_key(slot), "the slot is gone, or in use").await?;
             }
@@ -67,8 +67,8 @@ impl UnusedSlots {
         self.held.get(slot).is_none_or(|(at, _)| *at <= Instant::now())
     }
 
-    /// Notes what became of giving a slot up. One that could not be dropped endangers the primary: it is said gravely, with
-    /// what to do, and tried again. The others do not wait for it.
+    /// Notes the result of giving a slot up. A slot that could not be dropped endangers the primary: a critical
+    /// finding says what to do, and the daemon tries again. The other slots do not wait for it.
     pub async fn gave_up(
         &mut self,
         store: &Writer,
@@ -88,8 +88,8 @@ impl UnusedSlots {
     }
 }
 
-/// Says that the slot is given up, then drops it, on sessions of its own: a daemon that dies in between has said so. A slot that
-/// is in use by now is not dropped: the server refuses.
+/// Raises the finding that the slot is given up, then drops the slot, on sessions of its own. If the daemon dies in
+/// between, the finding is there. A slot that is in use by now is not dropped: the server refuses.
 pub async fn give_up(term: &Term, slot: &UnusedSlot) -> Result<()> {
     let config = &term.config;
     let (name, bytes) = (&slot.slot, slot.retained_bytes);
@@ -105,7 +105,7 @@ pub async fn give_up(term: &Term, slot: &UnusedSlot) -> Result<()> {
     open_replication(config).await?.drop_slot(name).await
 }
 
-/// Those that stand open in the findings, whoever wrote them.
+/// The slots with an open finding, whichever instance raised it.
 async fn open_findings(store: &Writer) -> Result<BTreeSet<String>> {
     let open = store.findings(Some("slot_unused"), false, MOST).await?;
     Ok(open.iter().filter_map(|f| f.key.strip_prefix("slot_unused:")).map(str::to_owned).collect())

@@ -1,8 +1,8 @@
-//! An operator's replay of dead letters: the row is read again from its source and goes the way of every row.
+//! An operator's replay of dead letters: the row is read again from its source and handed off like any row.
 //!
-//! A letter is closed strictly after its signals are durable, and the gate that closes it looks for them itself. So a crash
-//! in between leaves a letter open whose row is handed off; replaying it once more finds that and closes it. The other order
-//! could leave a closed letter and no signal, which nothing would ever look at again.
+//! A letter is closed strictly after its signals are durable, and the gate that closes it checks that itself. After a
+//! crash in between, the letter is open and its row is handed off; another replay finds that and closes the letter.
+//! The other order could leave a closed letter without a signal, which no pass would ever look at again.
 
 use crate::core::dead_letter::code;
 use crate::core::handoff::{Mapped, Refusal, Source};
@@ -16,22 +16,22 @@ use crate::store::role::Writes;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What a letter's row comes to now.
+/// What a replay of a letter would do, or did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outlook {
-    /// These signals are to be recorded, or are.
+    /// These signals are to be recorded, or are recorded.
     Handoffs(Vec<Uuid>),
     Refused(Refusal),
 }
 
-/// Who decides, and why.
+/// The operator who decides, and the reason.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Decision<'a> {
     pub actor: Option<&'a str>,
     pub reason: Option<&'a str>,
 }
 
-/// What is to be expected of a replay, without doing it.
+/// What a replay would do, without doing it.
 pub fn outlook(source: &Arc<Source>, letter: &Letter, row: Option<&Row>) -> Outlook {
     match item(source, letter, row) {
         Ok(item) => Outlook::Handoffs(item.handoffs.iter().map(|h| h.id).collect()),
@@ -40,8 +40,8 @@ pub fn outlook(source: &Arc<Source>, letter: &Letter, row: Option<&Row>) -> Outl
 }
 
 impl<R: Writes> Delivery<'_, R> {
-    /// Hands the letter's row off under the identities it always had, then closes the letter; or leaves it open with one
-    /// more attempt and the reason.
+    /// Hands the letter's row off under its usual identities, then closes the letter. If the row is rejected, the
+    /// letter stays open, with one more attempt and the reason.
     pub async fn replay(
         &self,
         source: &Arc<Source>,

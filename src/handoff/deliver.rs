@@ -1,4 +1,5 @@
-//! From rows to durable effects: map, coalesce, apply; what cannot be handed off is set aside, never dropped.
+//! From rows to durable effects: map, coalesce, apply. A row that cannot be handed off is staged or becomes a dead
+//! letter, never dropped.
 
 use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::{Batch, coalesce};
@@ -16,10 +17,10 @@ use std::sync::Arc;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
-/// Refused at the first attempt, which is also the last.
+/// Rejected at the first attempt, which is also the last.
 const FIRST: u32 = 1;
 
-/// What a delivery came to.
+/// The result of a delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub seen: usize,
@@ -41,7 +42,7 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
-/// One mapped row, whole: a row is handed off or set aside with all its signals.
+/// One mapped row, whole: all its signals are handed off or set aside together.
 pub struct Item {
     pub source: Arc<Source>,
     pub key: String,
@@ -56,23 +57,23 @@ pub struct Delivery<'a, R> {
 }
 
 impl<R: Writes> Delivery<'_, R> {
-    /// Makes the effects of `rows` durable, then, in the same commit as the last of them, moves the reader as `advance`
-    /// says. When this returns the caller may acknowledge; when it fails nothing has moved, and doing it again is safe.
+    /// Makes the effects of `rows` durable. The commit of the last of them also moves the reader, as `advance` says.
+    /// When this returns, the caller may acknowledge. When it fails, nothing has moved, and calling it again is safe.
     ///
-    /// The order is right because whatever precedes the last commit moves nothing: rows set aside and parts of a bisected
-    /// batch are idempotent by identity, and a crash between them leaves the reader where it was.
+    /// The order is right because everything before the last commit moves nothing. Rows set aside and parts of a
+    /// bisected batch are idempotent by identity, and a crash between them leaves the reader where it was.
     pub async fn deliver(&self, rows: Vec<MappedRow>, advance: Advance<'_>) -> Result<Outcome> {
         let mut outcome = Outcome { seen: rows.len(), ..Outcome::default() };
         let mut items = Vec::with_capacity(rows.len());
-        // Of every row, also of those that come to nothing: their ids leave the ranges by what the definition says.
+        // The definitions of all rows, also of excluded ones: their ids leave the ranges because of the definition.
         let versions = versions(rows.iter().map(|row| &row.source));
         for MappedRow { source, key, watermark, mapped, .. } in rows {
             match mapped {
-                // Its id leaves the ranges by `advance`; it is not counted, because the stream never sees it, and our
-                // own audit rows would otherwise call for the next audit row.
+                // Its id leaves the ranges by `advance`. It is not counted as seen, because the stream never sees it;
+                // and because otherwise our own audit rows would lead to the next audit row.
                 Mapped::Excluded => {}
                 Mapped::Handoffs(handoffs) => items.push(Item { source, key, watermark, handoffs }),
-                // A contract violation: trying it again would not change it.
+                // A contract violation: a retry would not change it.
                 Mapped::Refused(refusal) => {
                     outcome.refused += self.set_aside(&source, &refusal, &[], FIRST).await?
                 }
@@ -83,8 +84,8 @@ impl<R: Writes> Delivery<'_, R> {
                 let (applied, steps) = self.bisect(items, e).await?;
                 outcome += applied;
                 failpoint("after_bisect");
-                // Every row is recorded, staged or set aside by now, so the reader may move past all of them. A poison row
-                // holds back neither the slot nor the watermark.
+                // Every row is recorded, staged or a dead letter by now, so the reader may move past all of them. A
+                // poison row holds back neither the slot nor the watermark.
                 let nothing = Batch::default();
                 self.store.apply(self.lease, self.captured_by, &nothing, &steps, advance, &versions).await?;
             }
@@ -102,10 +103,10 @@ impl<R: Writes> Delivery<'_, R> {
         Ok(Outcome { emitted: applied.emitted, captured: applied.captured, ..Outcome::default() })
     }
 
-    /// Records what of one row is not recorded, and was not retired after it was; another path may have done so meanwhile. The
-    /// row was counted as seen when it was staged.
+    /// Records the signals of one row that are neither recorded nor retired; another path may have recorded some
+    /// meanwhile. The row was counted as seen when it was staged.
     pub async fn apply_again(&self, item: &mut Item) -> Result<()> {
-        // Its key may have been another row's: then its signals have, or get, identities of their own.
+        // Its key may have been another row's. Then its signals have, or get, identities of their own.
         let taken = self.taken(&item.source, &item.handoffs.iter().collect::<Vec<_>>()).await?;
         for handoff in item.handoffs.iter_mut().filter(|h| taken.contains(&h.id)) {
             handoff.replace(&item.source.identity);
@@ -128,14 +129,14 @@ impl<R: Writes> Delivery<'_, R> {
         Ok(())
     }
 
-    /// Whether a refusal is about rows. Where it may also be about the gate itself, or a table that it writes, the gate is
-    /// asked to write nothing: if that fails as well no row is to blame, and none is set aside for it.
+    /// Whether an error is about rows. Some errors may also be about the gate itself, or a table that it writes. Then
+    /// the gate is asked to write nothing: if that fails as well, no row is to blame and none is set aside.
     pub async fn is_poison(&self, cause: &Error) -> bool {
         cause.is_poison() || cause.may_be_poison() && self.store.probe_gates().await.is_ok()
     }
 
-    /// Halves a refused batch until the poison rows stand alone. Each half commits by itself and moves nothing. Returns how
-    /// the cursors move past the poison rows.
+    /// Halves a rejected batch until each poison row stands alone. Each half commits by itself and moves nothing.
+    /// Returns how the cursors move past the poison rows.
     async fn bisect(&self, items: Vec<Item>, cause: Error) -> Result<(Outcome, Vec<CursorStep>)> {
         let policy = self.store.retry_policy().await?;
         let mut outcome = Outcome::default();
@@ -144,8 +145,8 @@ impl<R: Writes> Delivery<'_, R> {
         let of = |items: &[Item]| versions(items.iter().map(|item| &item.source));
         while let Some((mut items, cause)) = stack.pop() {
             if items.len() == 1 {
-                // Two writers that record the same row in the same moment may meet in an index that is not the one the
-                // gate expects; the other has committed by now, so a second look finds the row recorded.
+                // Two writers that record the same row at the same moment may collide in another index than the gate
+                // expects. The other writer has committed by now, so a second attempt finds the row recorded.
                 if cause.code.as_deref() == Some(SqlState::UNIQUE_VIOLATION.code())
                     && let Ok(applied) = self.apply(&items, Advance::Nothing, &of(&items)).await
                 {
@@ -196,7 +197,7 @@ fn cursor_steps(items: &[Item]) -> Vec<CursorStep> {
         let step = &mut steps[at];
         step.seen += 1;
         step.signals += i64::try_from(item.handoffs.len()).unwrap_or(i64::MAX);
-        // A row of the end of time would leave the watermark there, and no later row would move it.
+        // A row with the time `infinity` would move the watermark there, and no later row could move it.
         if let Some(seen) = item.watermark.as_ref().filter(|w| w.at.is_none_or(|at| at.is_finite())) {
             watermark::advance(&mut step.watermark, seen.clone());
         }

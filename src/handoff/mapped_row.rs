@@ -7,16 +7,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// A row and what it comes to. Mapping is most of a client's work for a row, and is done while an earlier batch commits.
+/// A row and its handoffs. Mapping is most of the client's work for a row, and is done while an earlier batch
+/// commits.
 pub struct MappedRow {
     pub source: Arc<Source>,
     pub(super) key: String,
     pub watermark: Option<Watermark>,
     pub(super) mapped: Mapped,
-    /// Some of its signals are recorded. A row is handed off whole, so what is missing came to be due afterwards: by another rule, or
-    /// because the row was changed.
+    /// Some of its signals are recorded already. A row is handed off whole, so the missing ones became due later: by
+    /// another rule, or because the row was changed.
     pub partly: bool,
-    /// Its key was another row's, which was handed off: it has identities of its own.
+    /// Its key was another row's, which was handed off. This row has identities of its own.
     pub replaced: bool,
 }
 
@@ -32,9 +33,10 @@ impl MappedRow {
         }
     }
 
-    /// The signals that it should have, each with the number that retention remembers it by. A row that cannot be handed off has
-    /// none: only its letter accounts for it, under an identity that no signal has. That holds for a row that cannot be
-    /// read too, although signals of its key may be recorded: they may be those of another row that had the key before.
+    /// The signals that the row should have, each with the number by which retention remembers it. A row that cannot
+    /// be handed off has none: only its dead letter accounts for it, under an identity that no signal has. The same
+    /// holds for a row that cannot be read, although signals of its key may be recorded: they may belong to another
+    /// row that had the key before.
     pub fn expected(&self) -> Vec<(Uuid, Option<i64>)> {
         match &self.mapped {
             Mapped::Handoffs(handoffs) => handoffs.iter().map(|h| (h.id, h.number)).collect(),
@@ -56,7 +58,7 @@ impl MappedRow {
         if let Mapped::Handoffs(handoffs) = &self.mapped { handoffs } else { &[] }
     }
 
-    /// Gives those of its signals that are recorded for another row an identity of their own.
+    /// Gives the signals that are recorded for another row an identity of their own.
     pub(super) fn replace(&mut self, taken: &HashSet<Uuid>) {
         let Mapped::Handoffs(handoffs) = &mut self.mapped else { return };
         for handoff in handoffs.iter_mut().filter(|h| taken.contains(&h.id)) {
@@ -65,8 +67,8 @@ impl MappedRow {
         }
     }
 
-    /// Leaves out every signal but these. What is delivered again is absorbed where it is recorded, but not where retention
-    /// took it.
+    /// Leaves out every signal but these. A signal that is delivered again is absorbed if it is recorded, but not if
+    /// it was retired.
     #[must_use]
     pub fn only(mut self, missing: &HashSet<Uuid>) -> Self {
         if let Mapped::Handoffs(handoffs) = &mut self.mapped {

@@ -15,14 +15,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What a look behind the stream found.
+/// The result of comparing rows with what is recorded.
 pub struct Missing {
     pub rows: Vec<MappedRow>,
-    /// Rows of which nothing is missing.
+    /// Rows without a missing signal.
     pub recorded: usize,
-    /// Signals, or letters of rows that cannot be handed off, that are nowhere.
+    /// How many signals, or dead letters of rows that cannot be handed off, are nowhere.
     pub signals: usize,
-    /// Of every signal that the rows should have.
+    /// Over every signal that the rows should have.
     pub digest: Digest,
 }
 
@@ -35,9 +35,10 @@ struct Compared {
 }
 
 impl<R: Writes> Delivery<'_, R> {
-    /// Notices rows of one source whose key was another row's (`truncate … restart identity`, deleted and inserted again): what
-    /// is recorded under the key is about something else. They are handed off under identities of their own. Asked by whatever
-    /// proves completeness; the fast paths take such a row for recorded until then.
+    /// Notices rows of one source whose key was another row's (`truncate … restart identity`, or deleted and inserted
+    /// again). What is recorded under the key is about the other row, so these rows are handed off under identities
+    /// of their own. Only passes that prove completeness call this; until then the fast paths take such a row for
+    /// recorded.
     pub async fn notice_replaced(&self, rows: &mut [MappedRow]) -> Result<()> {
         let Some(source) = rows.first().map(|row| Arc::clone(&row.source)) else { return Ok(()) };
         let handoffs: Vec<&Handoff> = rows.iter().flat_map(MappedRow::handoffs).collect();
@@ -48,11 +49,12 @@ impl<R: Writes> Delivery<'_, R> {
         Ok(())
     }
 
-    /// Those of a source's signals whose row took the key of another.
+    /// The signals of a source whose row took the key of another row.
     ///
-    /// The order is right because a key is noted as reused before any signal of the new row is recorded under an identity of
-    /// its own, and because it is looked again after the note: a fast path may have recorded the row under the key's own
-    /// identity in between, as it may when the former signal has just gone. After the note no path does.
+    /// The order is right for two reasons. A key is noted as reused before any signal of the new row is recorded
+    /// under an identity of its own. And the signals are compared again after the note: in between, a fast path may
+    /// have recorded the row under the key's own identity, if the former signal had just gone. After the note no path
+    /// does so.
     pub(super) async fn taken(&self, source: &Source, handoffs: &[&Handoff]) -> Result<HashSet<Uuid>> {
         let mut found = self.store.replaced(source, handoffs).await?;
         let fresh: HashSet<Uuid> = found.iter().filter(|(_, noted)| !noted).map(|(id, _)| *id).collect();
@@ -67,7 +69,7 @@ impl<R: Writes> Delivery<'_, R> {
         Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// Tells the operator of rows that took the key of others and are handed off now.
+    /// Reports rows that took the keys of other rows and are handed off now.
     pub async fn say_replaced(&self, source: &Source, rows: usize) -> Result<()> {
         if rows == 0 {
             return Ok(());
@@ -85,11 +87,12 @@ impl<R: Writes> Delivery<'_, R> {
         self.store.raise(&Finding { kind: "row_replaced", key, severity: Severity::High, detail }).await
     }
 
-    /// Tells rows with an unrecorded signal from the rest. Passes that look behind the stream find almost everything
-    /// recorded, and must not hold locks that the stream waits for; so they ask first and write only what is missing.
+    /// Finds the rows with an unrecorded signal. A pass behind the stream finds almost everything recorded, and must
+    /// not hold locks that the stream waits for. So it asks first and writes only what is missing.
     pub async fn missing(&self, mut rows: Vec<MappedRow>) -> Result<Missing> {
         let missing = self.compare(&rows).await?;
-        // What seems missing may be recorded under an identity of its own, because its key was another row's.
+        // A signal that seems missing may be recorded under an identity of its own, because the key was another
+        // row's.
         let subjects: Vec<Uuid> = rows
             .iter()
             .flat_map(MappedRow::handoffs)
@@ -133,8 +136,9 @@ impl<R: Writes> Delivery<'_, R> {
         Ok(Compared { unrecorded, of_row, digest })
     }
 
-    /// Those of `unrecorded` that are not staged, that retention did not take and no dead letter stands for: a full
-    /// comparison would otherwise emit what was retired. Asked only about what seems missing, so that it costs nothing where nothing is.
+    /// Those of `unrecorded` that are not staged, not retired and not covered by a dead letter. Without this a full
+    /// comparison would emit retired signals again. Asked only about what seems missing, so it costs nothing when
+    /// nothing is missing.
     async fn unaccounted(
         &self,
         rows: &[MappedRow],

@@ -1,4 +1,4 @@
-//! The spine: what becomes of a row, whichever way it came in. The daemon, the audit and the commands all use it.
+//! The spine: what happens to a row, whichever way it came in. The daemon, the audit and the commands all use it.
 //!
 //! ```text
 //!   row ──▶ mapped_row ──▶ missing ──▶ deliver ──▶ recorded (the caller may acknowledge)

@@ -1,4 +1,5 @@
-//! What cannot be handed off now: staged to be tried again, or set aside for an operator. Never dropped.
+//! Rows that cannot be handed off now: staged for a retry, or set aside as dead letters for an operator. Never
+//! dropped.
 
 use crate::core::dead_letter::{RETRY_KIND, clip, code, letter_key};
 use crate::core::handoff::{Handoff, Refusal, Source};
@@ -10,14 +11,15 @@ use crate::store::retry::Staging;
 use crate::store::role::Writes;
 use serde_json::{Value, json};
 
-/// The constraints that keep contents out of the queue end so, in our shape of it.
+/// In our shape of the tables, the constraints that keep contents out of the queue have names that end so.
 const NOT_DATA: &str = "_signal_not_data";
 
 const LARGEST_KEY: usize = 1 << 20;
 
 impl<R: Writes> Delivery<'_, R> {
-    /// Stages a row that was refused for the first time, or sets it aside if there is nothing to wait for. It commits by
-    /// itself and before the reader moves, so a crash in between delivers the row again and finds it here.
+    /// Stages a row that was rejected for the first time, or makes a dead letter of it if a retry cannot help. It
+    /// commits by itself, before the reader moves. After a crash in between, the row is delivered again and found
+    /// here.
     pub async fn stage(&self, item: &Item, cause: &Error, policy: RetryPolicy) -> Result<Outcome> {
         let refusal = refusal(&item.source, &item.key, cause);
         let delay = match policy.next_attempt(1, jitter()) {
@@ -53,7 +55,7 @@ impl<R: Writes> Delivery<'_, R> {
                 );
                 Ok(Outcome { staged: i64::from(new), ..Outcome::default() })
             }
-            // A live staging table may have rules of its own, and must not hold the source back by them.
+            // A live staging table may have rules of its own. They must not hold the source back.
             Err(e) if self.is_poison(&e).await => {
                 let refused = self.set_aside(source, &refusal, &item.handoffs, 1).await?;
                 Ok(Outcome { refused, ..Outcome::default() })
@@ -62,7 +64,7 @@ impl<R: Writes> Delivery<'_, R> {
         }
     }
 
-    /// Makes a dead letter of a row, and takes it out of the staging in the same commit.
+    /// Makes a dead letter of a row, and removes its staged row in the same commit.
     pub async fn set_aside(
         &self,
         source: &Source,
@@ -95,7 +97,7 @@ impl<R: Writes> Delivery<'_, R> {
     }
 }
 
-/// What a refusal by the database means for the row.
+/// What a rejection by the database means for the row.
 pub fn refusal(source: &Source, key: &str, cause: &Error) -> Refusal {
     let contents = cause.constraint.as_ref().is_some_and(|c| c.ends_with(NOT_DATA));
     Refusal {
@@ -110,11 +112,12 @@ pub fn refusal(source: &Source, key: &str, cause: &Error) -> Refusal {
     }
 }
 
-/// What is kept of the row: where it is, and what it would have come to.
+/// What is kept of the row: its address, and the signals that it would have had.
 fn snapshot(source: &Source, key: &str, handoffs: &[Handoff]) -> Value {
     let kinds: Vec<_> = handoffs.iter().map(|h| h.rule.kind.as_str()).collect();
     let address = handoffs.first().map(|h| clip(&h.canonical_address));
-    // Whole, because a replay reads the row by it; but a key of megabytes is refused by any replay too.
+    // The key is kept whole, because a replay reads the row by it. A key of megabytes is clipped: no replay could
+    // hand it off.
     let key = if key.len() > LARGEST_KEY { clip(key) } else { key.to_owned() };
     json!({ "source": source.name(), "source_key": key, "kinds": kinds, "canonical_address": address })
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   lanes ─┬─ stream lane   reads the slot and decides the mode (core::mode): Starting, Streaming, Polling { reason }
 //!          ├─ table lane    follows the mode: milliseconds while polling, seconds while streaming; certifies
-//!          └─ retry lane    further chances for staged rows and newly trusted producers
+//!          └─ retry lane    retries staged rows and rows of newly trusted producers
 //!   keeper ── rounds        slot, unused slots, lag, pace, redefined sources, drain, audit rows
 //! ```
 //!
@@ -40,14 +40,15 @@ use tokio::sync::watch;
 pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>) -> Result<()> {
     let store = open(&config, "gov-handoff").await?;
     store.refuse_standby().await?;
-    // What is wrong with one source is said when it has its turn; the others have theirs.
+    // A source with a broken definition is reported when it has its turn; the other sources have theirs.
     let Registered { sources, broken } = store.registered(&config.worker).await?;
     if sources.is_empty() && broken.is_empty() {
         return Err(Error::config("no sources are registered; run `gov-handoff sources apply` first"));
     }
     if config.intent == Intent::Stream {
-        // Asked for the stream and nothing else: say at once why it cannot be had, before anything is written. What
-        // passes by itself, such as a predecessor's walsender that still holds the slot, is no reason to give up.
+        // The operator asked for the stream only, so a fault is reported at once, before anything is written. A fault
+        // that passes by itself, such as a predecessor's walsender that still holds the slot, is no reason to give
+        // up.
         tokio::select! {
             _ = shutdown.wait_for(|stop| *stop) => return Ok(()),
             prepared = prepare(&config, &store, &sources, false) => match prepared {
@@ -86,7 +87,7 @@ impl Worker for Intake {
     }
 }
 
-/// A single run: the stream first, then the tables, so that what the stream had is not found missing.
+/// A single run: the stream first, then the tables, so that rows which the stream had are not found missing.
 async fn once(shared: &Shared) -> Result<()> {
     if shared.term.config.intent != Intent::Poll {
         stream::lane(shared).await?;
@@ -97,7 +98,7 @@ async fn once(shared: &Shared) -> Result<()> {
     if read.as_ref().is_err_and(|e| !e.of_source) {
         return read;
     }
-    // One source that cannot be read ends the run with its error, and not before the others are through.
+    // A source that cannot be read ends the run with its error, but only after the other sources are done.
     let finished = retry::finish(&shared.term).await;
     read.and(finished)
 }
@@ -136,7 +137,7 @@ impl IntakeRounds {
         let (term, stream) = (&*shared.term, &shared.stream);
         let excess = self.guard.watch(store, term, stream).await;
         if let Some(bytes) = keeper.complaints.tolerate("look at the slot", excess)?.flatten() {
-            // It may take as long as a walsender takes to let go.
+            // This may take as long as a walsender needs to release the slot.
             let giving_up = slot_guard::give_up(term, stream, bytes);
             let gave_up = keeper.renewing(|| self.report(), giving_up).await?;
             let said = self.guard.gave_up(store, term, bytes, &gave_up).await;
@@ -146,7 +147,7 @@ impl IntakeRounds {
         Ok(())
     }
 
-    /// The same for slots of ours that the configuration no longer names.
+    /// As [`Self::guard_slot`], for slots of ours that the configuration no longer names.
     async fn guard_unused(&mut self, keeper: &mut Keeper<'_>) -> Result<()> {
         let (shared, store) = (Arc::clone(&self.shared), keeper.store);
         let term = &*shared.term;
@@ -217,8 +218,8 @@ impl Rounds for IntakeRounds {
     }
 }
 
-/// What the lanes read a source by: its definition, which columns' types are rendered apart, and which the server may test.
-/// The latter two change when somebody alters a column's type.
+/// What decides how the lanes read a source: its definition, the columns whose types are rendered separately, and the
+/// columns that the server may test. The latter two change when a column's type is altered.
 type SourceShape = (SourceDefinition, BTreeSet<String>, BTreeSet<String>);
 
 async fn definitions(store: &Writer, worker: &str) -> Result<Vec<SourceShape>> {
@@ -227,7 +228,7 @@ async fn definitions(store: &Writer, worker: &str) -> Result<Vec<SourceShape>> {
     Ok(sources.iter().map(reading).collect())
 }
 
-/// One audit row per interval and source that saw rows.
+/// Writes one audit row per interval for each source that saw rows.
 struct AuditRows {
     due: Instant,
     seen: HashMap<String, i64>,

@@ -1,8 +1,9 @@
 //! The certifying pass: every row not older than the frontier, in one snapshot, against the recorded signals.
 //!
 //! The argument (SPEC §6): a row that is not visible in this snapshot was written by a transaction at or above the
-//! snapshot's xmin, so the next pass, which selects everything not older than that, will see it. Visible rows are handed
-//! off before the frontier moves. Keys, clocks and the stream do not enter the argument, so it holds whatever they did.
+//! snapshot's xmin. The next pass selects everything not older than that, so it will see the row. Visible rows are
+//! handed off before the frontier moves. The argument does not use keys, clocks or the stream, so it holds whatever
+//! they did.
 
 mod proof;
 
@@ -33,17 +34,17 @@ pub struct CertifyingPass<'a> {
     pub writer: &'a Writer,
     pub source: &'a Arc<Source>,
     pub batch: i32,
-    /// [`CapturedBy::Certify`], unless this pass is how the source is captured.
+    /// [`CapturedBy::Certify`], unless this pass is the only way in which the source is captured.
     pub captured_by: CapturedBy,
 }
 
-/// What a pass saw, once it has seen everything.
+/// The result of a complete pass.
 pub struct Seen {
     total: Outcome,
-    /// Rows of which nothing was missing.
+    /// Rows without a missing signal.
     recorded: usize,
     digest: Digest,
-    /// The stream had passed the snapshot: whatever was missing, it missed.
+    /// The stream had passed the snapshot: the stream missed every row that was missing.
     passed: bool,
     snapshot: Snapshot,
     relation: Relation,
@@ -65,8 +66,8 @@ impl CertifyingPass<'_> {
     async fn attempt(&mut self, proof: &mut Proof, carefully: bool) -> Result<Outcome> {
         let (shared, writer, source) = (self.shared, self.writer, self.source);
         let begun = Instant::now();
-        // Asked now, because what this pass costs decides when the next is due: one that took long must not lose the
-        // certificate of the rows it checked.
+        // Decided before the pass, because the cost of this pass changes when the next is due. A pass that took long
+        // must not lose the certificate of the rows it checked.
         let due = proof.is_due(&shared.term.config) || shared.term.once;
         let seen = match self.read(proof, carefully).await? {
             Ok(seen) => seen,
@@ -74,8 +75,9 @@ impl CertifyingPass<'_> {
             Err(Stopped(total)) => return Ok(total),
         };
         failpoint("frontier_before_advance");
-        // Only now: everything visible in the snapshot is durable, and the rest will be selected again. The relation is the
-        // one that was read, whatever has its name by now: if that is another, the next pass compares it in full.
+        // Only now: everything visible in the snapshot is durable, and the next pass selects the rest. The relation
+        // is the one that was read, even if another table has its name by now. In that case the next pass compares
+        // the other table in full.
         writer.advance_frontier(&shared.term.lease, source, &seen.snapshot, seen.relation).await?;
         failpoint("frontier_after_advance");
         proof.ended(begun.elapsed());
@@ -88,7 +90,7 @@ impl CertifyingPass<'_> {
         Ok(seen.total)
     }
 
-    /// Reads what the snapshot shows, and hands off what of it is missing.
+    /// Reads the rows of the snapshot and hands off those that are missing.
     async fn read(&mut self, proof: &mut Proof, carefully: bool) -> Result<Result<Seen, Stopped>> {
         let Self { shared, writer, source, batch, captured_by, .. } = *self;
         let worker = &shared.term.lease.worker;
@@ -128,10 +130,10 @@ impl CertifyingPass<'_> {
     }
 }
 
-/// Told to stop in the middle of a pass.
+/// The daemon was told to stop in the middle of a pass.
 struct Stopped(Outcome);
 
-/// Hands off what of a chunk is missing, each row that took another's key under identities of its own.
+/// Hands off the missing rows of a chunk. A row that took another row's key gets identities of its own.
 async fn hand_off(
     shared: &Shared,
     delivery: &Delivery<'_, role::Writer>,

@@ -16,9 +16,10 @@ use crate::store::findings::Finding;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A certificate that says nothing new is kept in the history this often.
+/// A certificate that says nothing new goes to the history this often.
 const QUIET_HISTORY: Duration = Duration::from_secs(3600);
-/// A pass may cost this share of the time between passes, so that a huge table is not scanned back to back.
+/// The pause between passes is at least this many times the cost of a pass, so that a huge table is not scanned back
+/// to back.
 const DUTY: u32 = 20;
 
 #[derive(Default)]
@@ -57,10 +58,10 @@ impl Proof {
         self.repairs.looked();
     }
 
-    /// A source whose rows vanish, or come again under the same ids, is a finding: the latter are absorbed. Only an operator
-    /// can tell that it is settled.
+    /// Rows that vanish from a source, or come again under the same ids, are a finding: a row that comes again is
+    /// absorbed. Only an operator can tell that the cause is gone, so only an operator resolves it.
     pub(super) async fn conserve(&mut self, store: &Writer, source: &Source, seen: &Seen) -> Result<()> {
-        // A table that was just rewritten may show an older snapshot no row at all; the next pass counts it.
+        // Right after a table was rewritten, an older snapshot may show no row at all. The next pass counts the rows.
         let Some(found) = seen.counted.as_ref().filter(|_| seen.full != Some(Distrust::AnotherTable)) else {
             return Ok(());
         };
@@ -79,7 +80,7 @@ impl Proof {
         store.raise(&Finding { kind: "source_not_conserved", key, severity, detail }).await
     }
 
-    /// Leaves a certificate of a pass that came to its end.
+    /// Leaves a certificate of a complete pass.
     pub(super) async fn certify(
         &mut self,
         shared: &Shared,
@@ -90,11 +91,12 @@ impl Proof {
         let worker = &shared.term.config.worker;
         let certificate = self.certificate(source, seen);
         let news = certificate.rows_checked > 0 || certificate.repaired_total() > 0;
-        // A rehearsal certifies nothing that anybody should rely on.
+        // The certificates of a selftest prove nothing about production.
         let history =
             worker != REHEARSAL && (news || self.history_at.is_none_or(|at| at.elapsed() > QUIET_HISTORY));
         store.put_certificate(&shared.term.lease, worker, &certificate, history).await?;
-        // A certificate without a miss, of a stream that was there to miss something, ends the finding.
+        // A certificate without a miss resolves the finding, but only if the stream was running and could have missed
+        // a row.
         if seen.passed && certificate.repaired.get(&Reason::MissedByStream).is_none_or(|n| *n == 0) {
             let key = format!("handoff_missed:{}", source.name());
             store.resolve(&key, "certified without a miss").await?;

@@ -1,4 +1,5 @@
-//! The loop over an open stream: what arrives while a batch commits forms the next; acknowledged is what is durable.
+//! The loop over an open stream. Rows that arrive while a batch commits form the next batch. Only what is durable is
+//! acknowledged.
 
 use super::replication_session::{Event, Stream};
 use crate::capture::shared::{End, Shared, named};
@@ -23,16 +24,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After a lone signal its position is made durable, and then acknowledged, at most this often: it would cost the signal
-/// a twentieth of its time, and what the server sends again after a crash is known and absorbed.
+/// After a lone signal the position is recorded, and then acknowledged, at most this often. Recording it each time
+/// would add a twentieth to the signal's time. Rows that the server sends again after a crash are known by identity
+/// and absorbed.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
-/// An idle position is made durable, and then acknowledged, at most this often: each costs a commit.
+/// While the stream is idle, the position is recorded, and then acknowledged, at most this often: each time costs a
+/// commit.
 const IDLE_CONFIRM: Duration = Duration::from_secs(5);
-/// Or when the server would have to keep this much log for us.
+/// The idle position is recorded earlier if the server would otherwise keep this much log for the slot.
 const IDLE_BYTES: u64 = 16 << 20;
-/// No sign of life for this long after asking whether the stream is alive: it is not.
+/// The stream is dead if there is no sign of life for this long after the daemon asked for one.
 const STALLED: Duration = Duration::from_secs(20);
-/// How long the last acknowledgement may take to go out.
+/// How long sending the last acknowledgement may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What has arrived and is not durable yet.
@@ -40,11 +43,11 @@ const FAREWELL: Duration = Duration::from_secs(2);
 struct Pending {
     rows: Vec<Arrived>,
     bytes: usize,
-    /// A transaction has begun and its end has not come.
+    /// A transaction has begun and its commit has not arrived.
     open: bool,
-    /// Rows of the open transaction, here or already applied.
+    /// Rows of the open transaction, pending or already applied.
     in_transaction: usize,
-    /// The end of the last whole transaction among the rows.
+    /// The end of the last complete transaction among the rows.
     whole: Option<Lsn>,
     /// A position before which the server has nothing for us.
     idle: Option<Lsn>,
@@ -61,29 +64,29 @@ impl Pending {
 /// A row as the stream brought it.
 enum Arrived {
     Mapped(MappedRow),
-    /// With text in the database's own encoding.
+    /// Its texts are in the database's own encoding.
     Foreign(Arc<Source>, Vec<Option<bytes::Bytes>>),
 }
 
 /// A batch that is being committed.
 type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Committed>> + Send + 'a>>;
 
-/// What a batch came to.
+/// The result of a batch.
 struct Committed {
-    /// The end of its last whole transaction.
+    /// The end of its last complete transaction.
     whole: Option<Lsn>,
-    /// That end was recorded with it.
+    /// That position was recorded in the same commit.
     recorded: bool,
     took: Duration,
 }
 
-/// What the loop woke up for.
+/// Why the loop woke up.
 enum WokenBy {
     Recorded(Result<Committed>),
     Arrived(Event),
-    /// Nothing for a while.
+    /// Nothing arrived for a while.
     Quiet,
-    /// Time to record how far we are.
+    /// Time to record the position.
     Due,
 }
 
@@ -96,7 +99,7 @@ pub struct Follower<'a> {
     in_flight: Option<InFlight<'a>>,
     /// Recorded and acknowledged.
     durable: Lsn,
-    /// Everything before here is handed off; never behind `durable`.
+    /// Everything before this position is handed off; never behind `durable`.
     handed_off: Lsn,
     /// How long the last batch took.
     worked: Duration,
@@ -105,7 +108,7 @@ pub struct Follower<'a> {
     /// With `--once`: where to end.
     target: Option<Lsn>,
     probe: Probe,
-    /// Once we are past here, whatever surprised this stream, or the one before it, lies behind us.
+    /// Once the stream is past this position, it is past everything that surprised this stream or the one before it.
     surprised_before: Option<Lsn>,
 }
 
@@ -140,7 +143,7 @@ impl<'a> Follower<'a> {
 
     pub async fn run(mut self, mut stream: Stream) -> Result<End> {
         let end = self.follow(&mut stream).await;
-        // Whatever ended it, what was begun is seen through, so that as little as possible is sent again.
+        // However the loop ended, the running batch is completed, so that the server sends as little as possible again.
         let recorded = match self.in_flight.take() {
             Some(batch) => batch.await.map(|committed| self.record(&committed, &stream)),
             None => Ok(()),
@@ -158,7 +161,7 @@ impl<'a> Follower<'a> {
     /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
     async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
         let shared = self.shared;
-        // A predecessor may have left a finding open; what it was about is in the log by now.
+        // A predecessor may have left a finding open. Its cause lies before the current end of the log.
         self.surprised_before = Some(self.store.current_lsn().await?);
         loop {
             if self.in_flight.is_none() {
@@ -166,7 +169,7 @@ impl<'a> Follower<'a> {
                     self.confirm_idle(stream, true).await?;
                     return Ok(End::Done);
                 }
-                // Within a transaction the rest is on its way: waiting for it saves a commit and costs no time.
+                // The rest of an open transaction is on its way. Waiting for it saves a commit and costs no time.
                 if self.pending.is_work() && (!self.pending.open || self.full()) {
                     self.begin();
                 } else {
@@ -199,7 +202,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Takes an event and those that have arrived with it, as far as there is room.
+    /// Takes an event and all events that have arrived with it, as far as there is room.
     async fn take_all(&mut self, event: Event, stream: &mut Stream) -> Result<()> {
         self.take(event).await?;
         while !self.full() {
@@ -215,7 +218,7 @@ impl<'a> Follower<'a> {
         !self.pending.open && !self.pending.is_work() && self.reached() >= target
     }
 
-    /// Everything that was committed before here is handed off.
+    /// Everything that was committed before this position is handed off.
     fn reached(&self) -> Lsn {
         self.shared.stream.read(|stream| stream.reached)
     }
@@ -322,8 +325,8 @@ impl<'a> Follower<'a> {
         self.pending.rows.push(row);
     }
 
-    /// What surprised the stream ends with the stream being past it. While its cause stands, the source that cannot be read,
-    /// or the publication that the guard objects to, is a finding of its own.
+    /// Resolves the findings about surprises once the stream is past them. While a cause lasts, it has a finding of
+    /// its own: a source that cannot be read, or a publication that the slot guard objects to.
     async fn settle_surprises(&mut self) -> Result<()> {
         let reached = self.reached();
         if self.surprised_before.take_if(|before| *before <= reached).is_some() {
@@ -335,12 +338,12 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// A table that is not as its definition says costs only itself: its rows are left to the table lane, in whose open ranges
-    /// they still are, and which is asked to look at once. A slot decodes with the catalogue of the time, so rows that were
-    /// written before somebody mended the cause would otherwise stop the stream for ever.
+    /// A table that does not match its definition affects only itself. Its rows are left to the table lane, which is
+    /// asked to look at once; they are still in its open ranges. A slot decodes with the catalogue of the time. So
+    /// without this, rows that were written before an operator repaired the table would stop the stream indefinitely.
     async fn leave_to_the_tables(&mut self, surprise: &Surprise) -> Result<()> {
         let Some(left) = self.relations.leave_to_the_tables() else {
-            // Not acknowledged: nobody knows whose rows these are.
+            // Not acknowledged, because the stream cannot tell which source these rows belong to.
             return Err(Error::new(Kind::Replication, surprise.to_string()));
         };
         tracing::warn!(%surprise, "left to the tables");
@@ -350,16 +353,17 @@ impl<'a> Follower<'a> {
         self.shared.not_vouched_for(self.store).await
     }
 
-    /// Begins to commit what is pending.
+    /// Starts to commit the pending rows.
     fn begin(&mut self) {
         let rows = std::mem::take(&mut self.pending.rows);
         self.pending.bytes = 0;
         let whole = self.pending.whole.take();
-        // A lone signal has no time for it; see `RECORD_EVERY`.
+        // For a lone signal the position is recorded less often; see `RECORD_EVERY`.
         let recorded = whole.is_some() && (rows.len() > 1 || self.confirmed_at.elapsed() >= RECORD_EVERY);
         let (store, shared, worked) = (self.store, self.shared, self.worked);
         self.in_flight = Some(Box::pin(async move {
-            // The end of a transaction that is only partly here is no position: the part is recorded and nothing moves.
+            // If only a part of a transaction is here, its end is not known. The part is recorded and the position
+            // does not move.
             let slot = &shared.term.config.slot;
             let advance =
                 whole.filter(|_| recorded).map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
@@ -374,8 +378,8 @@ impl<'a> Follower<'a> {
         }));
     }
 
-    /// Acknowledges what a commit made durable, the handoffs and the position both. Never before: the server forgets what
-    /// is acknowledged, and a slot ahead of our record looks like one that lost something.
+    /// Acknowledges what a commit made durable: the handoffs and the position. Never before the commit: the server
+    /// removes what is acknowledged, and a slot ahead of our recorded position looks like a gap.
     fn record(&mut self, batch: &Committed, stream: &Stream) {
         self.worked = batch.took;
         let Some(lsn) = batch.whole else { return };
@@ -393,10 +397,10 @@ impl<'a> Follower<'a> {
         stream.acknowledge(lsn);
     }
 
-    /// Lets go of log that holds nothing for us. Without it an idle source would retain its server's log without bound,
-    /// and a server that shuts down would wait for us in vain.
+    /// Acknowledges log that holds nothing for us. Without this the server would retain the log of an idle source
+    /// without bound, and a server that shuts down would wait for this client in vain.
     async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
-        // Only at rest: a position beyond what is still to be recorded would let the server forget it.
+        // Only when nothing is pending: a position beyond unrecorded rows would let the server remove them.
         if self.pending.open || self.pending.is_work() || self.in_flight.is_some() {
             return Ok(());
         }
@@ -416,8 +420,9 @@ impl<'a> Follower<'a> {
 
     /// Records a position up to which everything is handed off, then acknowledges it.
     async fn confirm(&mut self, lsn: Lsn, stream: &Stream) -> Result<()> {
-        // Recorded first, so that after a restart the slot is not found ahead of what we know. A server that shuts down ends
-        // sessions before walsenders, and then this fails: the stream is closed, for which the server waits as well.
+        // Recorded first, so that after a restart the slot is not ahead of the recorded position. When a server shuts
+        // down, it ends sessions before walsenders, so this fails. Then the stream is closed; the server waits for
+        // that as well.
         self.store.confirm_stream(&self.shared.term.lease, &self.shared.term.config.slot, lsn).await?;
         failpoint("after_confirm");
         self.acknowledge(lsn, stream);
@@ -425,8 +430,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Asks the server, which knows its own encoding, what the texts say. A row with one that cannot be said is one that cannot be
-/// read, as on every other path; of one without a key the tables tell more.
+/// Asks the server, which knows its own encoding, to convert the texts. A row with a text that cannot be converted
+/// counts as unreadable, as on every other path. If such a row has no readable key, it is left to the tables.
 async fn legible(shared: &Shared, store: &Writer, rows: Vec<Arrived>) -> Result<Vec<MappedRow>> {
     let texts = rows.iter().flat_map(|row| match row {
         Arrived::Mapped(_) => &[][..],
@@ -476,7 +481,7 @@ fn stalled_after() -> Duration {
     STALLED
 }
 
-/// Waits for the batch that is under way. Cancel safe: the batch stays where it is.
+/// Waits for the batch that is being committed. Cancel safe: the batch stays where it is.
 async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Committed> {
     match in_flight {
         Some(batch) => batch.await,

@@ -1,9 +1,10 @@
 //! The stream lane: a slot, natural batching, acknowledgement of what is durable and of nothing else.
 //!
-//! While one batch commits, what arrives is decoded and mapped and forms the next; so batches grow with load, a lone row
-//! waits for nothing, and neither the server's sender nor its writer waits for the other. One batch at a time is under way.
-//! A transaction larger than a batch is applied in parts, and only its end is acknowledged: after a crash in the middle the
-//! server sends it whole again, and identity absorbs what was recorded.
+//! Rows that arrive while one batch commits are decoded and mapped, and form the next batch. So batches grow with
+//! load, a lone row does not wait, and neither the server's sender nor its writer waits for the other. One batch
+//! commits at a time. A transaction larger than a batch is applied in parts, and only its end is acknowledged. After
+//! a crash in the middle the server sends the whole transaction again, and rows that were recorded are absorbed by
+//! identity.
 
 mod follow;
 pub mod prepare;
@@ -29,10 +30,10 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 
-/// A stream that lasted this long was no false start: the next attempt comes soon.
+/// A stream that lasted this long did work: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(5);
 
-/// Keeps a stream open and tells the mode machine how it fares.
+/// Keeps a stream open and reports to the mode machine how it fares.
 pub async fn lane(shared: &Shared) -> Result<()> {
     let mut pause = Pause::up_to(shared.term.config.stream_retry);
     let (mut blind, mut ended) = (false, 0);
@@ -42,7 +43,8 @@ pub async fn lane(shared: &Shared) -> Result<()> {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => continue,
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
-            // What was mapped by the old definition was neither recorded nor acknowledged, and comes again.
+            // Rows that were mapped by the old definition were neither recorded nor acknowledged, so the server sends
+            // them again.
             Err(e) if e.kind == Kind::Redefined => continue,
             Err(e) => e,
         };
@@ -50,7 +52,8 @@ pub async fn lane(shared: &Shared) -> Result<()> {
         ended += u32::from(error.was_cancelled());
         fault(shared, &error).await;
         if shared.term.once {
-            // What there is can be had from the tables; with `stream` asked for, its absence was reported before.
+            // The table lane hands off everything that is there. With the mode `stream`, a missing stream was
+            // reported before.
             return Ok(());
         }
         if begun.elapsed() > LASTED {
@@ -62,20 +65,20 @@ pub async fn lane(shared: &Shared) -> Result<()> {
     }
 }
 
-/// The replication connection said that something is not there, such as a publication that the slot cannot see, however right
-/// it looks by now. The same state from a gate is about something else, and no reason to give a slot up.
+/// The replication connection reported that something does not exist, such as a publication that the slot cannot see
+/// although it exists by now. The same SQLSTATE from a gate has another meaning and is no reason to give a slot up.
 fn cannot_see(error: &Error) -> bool {
     error.kind == Kind::Replication && error.code.as_deref() == Some(SqlState::UNDEFINED_OBJECT.code())
 }
 
-/// Falls back, visibly.
+/// Falls back to polling, with a log line and a finding.
 async fn fault(shared: &Shared, error: &Error) {
     if shared.term.stopping() {
         return;
     }
     tracing::warn!(error = %error, "stream lost");
     let reason = error.to_string();
-    // The same fault again is no news, and calls for no pass over the tables.
+    // The same fault again changes nothing, and needs no new pass over the tables.
     shared.stream.update(|stream| stream.faulted(&reason));
     let finding = Finding {
         kind: "handoff_fallback",
@@ -89,11 +92,12 @@ async fn fault(shared: &Shared, error: &Error) {
     }
 }
 
-/// `blind`: the last one ended because the server did not find something; `ended`: how many did because a batch took too long.
+/// `blind`: the last session ended because the server did not find an object. `ended`: how many sessions ended
+/// because a batch took too long.
 async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     let config = &shared.term.config;
     let store = open_writer(config, "gov-handoff stream writer", ended).await?;
-    // Before they are read: a redefinition in between is then noticed rather than missed.
+    // Subscribed before the sources are read, so that a redefinition in between is noticed.
     let definitions = shared.definitions.subscribe();
     let sources = store.registered(&config.worker).await?.sources;
     if let Some(at) = shared.stream.read(|stream| stream.rejoin_at).filter(|at| *at > Instant::now()) {
@@ -104,13 +108,13 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
         ));
     }
     shared.stream.update(StreamState::attempt);
-    // Making a slot waits for every transaction that runs; whoever is told to stop does not.
+    // Creating a slot waits for every running transaction. A daemon that is told to stop does not wait for that.
     let Prepared { confirmed, mended, .. } = tokio::select! {
         biased;
         () = shared.term.told_to_stop() => return Ok(End::Done),
         prepared = prepare(config, &store, &sources, blind) => prepared?,
     };
-    // Said at once: if what follows fails, the next attempt finds the publication as it should be.
+    // Reported at once: if a later step fails, the next attempt finds the publication correct and cannot tell.
     if let Some(problem) = mended {
         tracing::warn!(
             %problem,
@@ -130,7 +134,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     shared.stream.update(|stream| stream.leave_out(left_out));
     let raw = store.streams_raw().await?;
     let known = store.stream_position(&config.slot).await?;
-    // Acknowledging at the start is what the protocol does; so it must be a position that is durable here.
+    // The protocol acknowledges a position when the stream starts, so it must be a position that is durable here.
     let durable = known.as_ref().map_or(confirmed, |p| p.durable);
     let session = connect(config, &store, durable, raw).await?;
     let offered = Offered {
@@ -156,7 +160,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     follower.run(stream).await
 }
 
-/// A replication session with the server that `store` writes to, at whichever of the places that is.
+/// A replication session with the server that `store` writes to, at the first place of the URL that reaches it.
 async fn connect(config: &Config, store: &Writer, durable: Lsn, raw: bool) -> Result<ReplicationSession> {
     let here = store.server_identity().await?;
     let mut failed = None;
@@ -192,7 +196,7 @@ async fn connect(config: &Config, store: &Writer, durable: Lsn, raw: bool) -> Re
 /// Records where the stream starts. A gap is a finding, and the table lane is asked to look at once.
 async fn settle(shared: &Shared, store: &Writer, continuity: &Continuity, offered: &Offered) -> Result<()> {
     let slot = &shared.term.config.slot;
-    // Before the mode says that we stream: from then on others wait for a position.
+    // Before the mode says `stream`: from then on other tasks wait for a position.
     shared.stream.update(|stream| stream.begin(continuity, Instant::now()));
     if let Continuity::Resume(_) = continuity {
         return Ok(());

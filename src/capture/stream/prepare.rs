@@ -1,4 +1,5 @@
-//! Publication and slot: there, ours, and free, or made so where we may.
+//! Makes sure that publication and slot exist, belong to this database and are free; creates them where the
+//! configuration allows.
 
 use crate::config::Config;
 use crate::core::handoff::Source;
@@ -9,20 +10,20 @@ use crate::store::{Session, connect};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long making a slot may take; longer, and it is found made, or being made, by the next attempt.
+/// How long creating a slot may take. If it takes longer, the next attempt finds the slot created, or being created.
 const SLOT_CREATION: Duration = Duration::from_secs(60);
 
 /// A slot that can be streamed from.
 pub struct Prepared {
     pub confirmed: Lsn,
     pub new: bool,
-    /// What was wrong with the publication of a slot that was there before. It decodes with the catalogue of the time, so rows
-    /// that were written meanwhile will not come through it.
+    /// What was wrong with the publication of a slot that existed before. A slot decodes with the catalogue of the
+    /// time, so rows that were written before the repair may not come through it.
     pub mended: Option<PublicationProblem>,
 }
 
-/// Makes sure that publication and slot are there and ours; creates them where allowed.
-/// `store` is where handoffs are written to; `blind`: the server said that the slot cannot see the publication.
+/// Makes sure that publication and slot exist and are ours; creates them where allowed. `store` is the session that
+/// writes handoffs. `blind`: the server reported that the slot cannot see the publication.
 pub async fn prepare<R>(
     config: &Config,
     store: &Session<R>,
@@ -30,9 +31,9 @@ pub async fn prepare<R>(
     blind: bool,
 ) -> Result<Prepared> {
     let admin = connect::open_patient(&config.replication, "gov-handoff replication").await?;
-    // Making a slot waits for every transaction that runs, which is no sign of a dead server.
+    // Creating a slot waits for every running transaction. That is no sign of a dead server.
     let admin = admin.within(SLOT_CREATION);
-    // Before anything is made there.
+    // Checked before anything is created there.
     if admin.server_identity().await? != store.server_identity().await? {
         return Err(elsewhere(&config.replication.to_string()));
     }
@@ -47,15 +48,16 @@ pub async fn prepare<R>(
         if !config.create {
             return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
         }
-        // First, because it may be in vain: once the publication is as it should be, nothing tells any more that the slot is
-        // older, or that what was written meanwhile is left to the tables.
+        // This check comes first, because the slot may be in use and the attempt fail. Once the publication is
+        // repaired, nothing tells any more that the slot is older, or that rows written before the repair are left to
+        // the tables.
         if let Some(slot) = &slot {
             refuse_if_active(&config.slot, slot.active_pid)?;
         }
         admin.put_publication(&config.publication, sources).await?;
     }
-    // A slot decodes with the catalogue of its time: one that is older than the publication cannot see it. We have just made
-    // it, or somebody dropped it and made it again.
+    // A slot decodes with the catalogue of its time, so a slot that is older than the publication cannot see it. The
+    // publication was created just now, or an operator dropped it and created it again.
     let younger = matches!(problem, Some(PublicationProblem::Absent { .. })) || blind;
     if let Some(old) = slot.take_if(|_| younger) {
         if !config.create {
@@ -90,8 +92,9 @@ pub async fn prepare<R>(
     }
 }
 
-/// Rows of another server, or of another of its databases, would be recorded as if they were ours: its row with the key 7 as our
-/// own, which would then be taken for handed off. It need not look different: a former primary, a clone, a sibling database.
+/// Rows of another server, or of another database of it, would be recorded as ours. Its row with the key 7 would be
+/// recorded as our row 7, and our own row would then count as handed off. The other server may look the same: a
+/// former primary, a clone, a sibling database.
 pub fn elsewhere(place: &str) -> Error {
     Error::new(
         Kind::Replication,
@@ -102,7 +105,8 @@ pub fn elsewhere(place: &str) -> Error {
     )
 }
 
-/// A predecessor's walsender may hold the slot until it notices that its client is gone. That is a matter of waiting.
+/// A predecessor's walsender may hold the slot until it notices that its client is gone. Then waiting helps, so this
+/// is retried.
 fn refuse_if_active(slot: &str, pid: Option<i32>) -> Result<()> {
     match pid {
         Some(pid) => {

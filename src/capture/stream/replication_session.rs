@@ -1,5 +1,5 @@
-//! The replication stream: a slot read through `pgwire-replication`, and its events in our own words. The sole importer
-//! of that crate.
+//! The replication stream: a slot read through `pgwire-replication`, and its events as types of our own. The sole
+//! importer of that crate.
 
 use crate::config::{Target, Tls};
 use crate::core::lsn::Lsn;
@@ -15,38 +15,39 @@ use pgwire_replication::{
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// The server ends a session that it has not heard from for this many milliseconds, and asks an idle client for a sign at
-/// half of it.
+/// In milliseconds. The server ends a session that it has not heard from for this long. At half of it, the server
+/// asks an idle client for a sign of life.
 const SENDER_TIMEOUT: u32 = 20_000;
-/// Nothing at all for this long, although the server would have asked: the connection is dead.
+/// No message for this long, although the server would have asked for a sign of life: the connection is dead.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long the server may take to answer before it streams.
+/// How long the server may take to answer a question before streaming starts.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How soon an acknowledgement goes out; also how much the server may send again after a crash of ours.
+/// How soon an acknowledgement is sent. Also how much the server may send again after a crash of the daemon.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
-/// Events that may wait in memory between the crate's task and ours; what is beyond waits in the socket. The crate bounds
-/// them by number only, and each may be a row of megabytes. So as few as a lone row's transaction has: its begin, its row and
-/// its end pass without waiting. What overlaps with a commit is the next batch, which is bounded by bytes.
+/// Events that may wait in memory between the crate's task and ours; the rest waits in the socket. The crate limits
+/// them by number only, and each may be a row of megabytes. So the number is as small as possible: the begin, the row
+/// and the end of a transaction of one row pass without waiting. The next batch, which forms during a commit, is
+/// limited by bytes.
 const BUFFERED_EVENTS: usize = 3;
-/// No address is that large; a row that is cannot be handed off by anybody.
+/// No address is that large. A row that is larger cannot be handed off by any path.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// What the stream says next.
+/// An event of the stream.
 #[derive(Debug)]
 pub enum Event {
     Begin,
-    /// A pgoutput message other than the boundaries.
+    /// A pgoutput message other than begin and commit.
     Change(Bytes),
     Commit {
         end: Lsn,
     },
-    /// The server is at `wal_end` and has nothing for us before it.
+    /// The server is at `wal_end` and has nothing for us before that position.
     Idle {
         wal_end: Lsn,
-        /// It waits for our answer, as it does before it shuts down.
+        /// The server waits for an answer, as it does before it shuts down.
         asked: bool,
     },
-    /// A logical message; carries nothing of ours but may end a transaction-less wait.
+    /// A logical message. It carries no row, but it shows that the stream is alive.
     Message,
 }
 
@@ -61,8 +62,8 @@ pub struct Stream {
     client: Client,
 }
 
-/// The crate's client. Dropping that only asks its task to end, which it does not do while it waits for the network: it would
-/// keep the connection, and with it the slot. So the task is ended with it.
+/// The crate's client. Dropping it only asks the crate's task to end, and the task does not end while it waits for
+/// the network. It would keep the connection, and with it the slot. So dropping this aborts the task.
 struct Client(ReplicationClient);
 
 impl Drop for Client {
@@ -78,7 +79,7 @@ pub struct ReplicationSession {
 }
 
 impl ReplicationSession {
-    /// Connects with the position that is durable on our side: the first thing the crate sends is an acknowledgement of it.
+    /// Connects with the position that is durable on our side, because the crate acknowledges that position first.
     ///
     /// `host` and `port` are one of the places that `target` names.
     pub async fn open(
@@ -120,7 +121,7 @@ impl ReplicationSession {
         Ok(session)
     }
 
-    /// The one value that the server answers to a query.
+    /// The single value that the server returns for a query.
     pub async fn ask(&mut self, sql: &str) -> Result<String> {
         let rows = answer(self.client.0.simple_query(sql)).await?;
         let value = rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten();
@@ -134,7 +135,7 @@ impl ReplicationSession {
     }
 }
 
-/// Waits for an answer before the stream, but not for ever.
+/// Waits for an answer before streaming starts, but not indefinitely.
 async fn answer<T>(asked: impl Future<Output = pgwire_replication::Result<T>>) -> Result<T> {
     match tokio::time::timeout(ANSWER, asked).await {
         Ok(answer) => answer.map_err(explain),
@@ -151,18 +152,19 @@ impl Stream {
         }
     }
 
-    /// An event that has arrived already.
+    /// An event that has arrived already; does not wait.
     pub fn next_now(&mut self) -> Option<Result<Event>> {
         self.client.0.recv().now_or_never().map(translate)
     }
 
-    /// Says that everything up to `lsn` is durable with us. Call it only after the commit that made it so: from here on
-    /// the server is free to forget it.
+    /// Tells the server that everything up to `lsn` is durable on our side. Call it only after the commit that made
+    /// it durable: from then on the server may remove the log.
     pub fn acknowledge(&self, lsn: Lsn) {
         self.client.0.update_applied_lsn(pgwire_replication::Lsn::from_u64(lsn.into()));
     }
 
-    /// Ends the session. The crate sends no last status by itself, so the last acknowledgement is given time to go out.
+    /// Ends the session. The crate sends no last status by itself, so this waits until the last acknowledgement was
+    /// sent.
     pub async fn close(mut self, acknowledged: Lsn, patience: Duration) {
         let metrics = self.client.0.metrics();
         let sent = async {
@@ -199,7 +201,8 @@ fn tls(target: &Target, host: &str) -> TlsConfig {
         Tls::Require => SslMode::Require,
         Tls::VerifyFull => SslMode::VerifyFull,
     };
-    // The crate verifies an address only if it is named here too, and would take the host's name anyway.
+    // The crate verifies an IP address only if it is given here too. For a host name this is what the crate would use
+    // anyway.
     TlsConfig {
         mode,
         ca_pem_path: target.root_cert.clone(),
@@ -208,8 +211,8 @@ fn tls(target: &Target, host: &str) -> TlsConfig {
     }
 }
 
-/// The crate writes the state of a server's error at the end of its text, `(SQLSTATE xxxxx)`, and gives it nowhere else. The
-/// state decides what we do, never the words before it.
+/// The crate puts the SQLSTATE of a server error at the end of its text, `(SQLSTATE xxxxx)`, and nowhere else. Only
+/// the SQLSTATE decides what happens next, never the words before it.
 fn state(e: &PgWireError) -> Option<String> {
     let (PgWireError::Server(text) | PgWireError::Auth(text)) = e else { return None };
     let (_, state) = text.strip_suffix(')')?.rsplit_once("(SQLSTATE ")?;
@@ -220,9 +223,9 @@ fn explain(e: PgWireError) -> Error {
     let (text, state) = (e.to_string(), state(&e));
     let kind = match (&state, &e) {
         (Some(code), _) => match code.as_str() {
-            // No such slot, or no such publication: neither comes back by waiting.
+            // No such slot, or no such publication: waiting does not bring either back.
             "42704" => Kind::Replication,
-            // In use: the predecessor's walsender may need its timeout to notice that its client is gone.
+            // The slot is in use: the predecessor's walsender may need its timeout to notice that its client is gone.
             "55006" => Kind::Transient,
             // "can no longer get changes", wrong plugin, wal_level.
             "55000" => Kind::Replication,
