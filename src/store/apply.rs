@@ -1,7 +1,7 @@
 //! Recording a batch: one statement, one round trip, one commit.
 //!
-//! The gate does everything or nothing: signals, captures, marks, ranges, cursors, the stream's position, and the fence.
-//! So whoever sees this return `Ok` may acknowledge, and nobody may before.
+//! The gate writes everything or nothing: signals, captures, marks, ranges, cursors, the stream's position, and it
+//! checks the fence. A caller may acknowledge the batch after `apply` returned `Ok`, and not before.
 
 use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
@@ -30,18 +30,18 @@ pub struct CursorStep {
     pub signals: i64,
 }
 
-/// Where the batch moves the reader to.
+/// Which read position moves with the batch.
 #[derive(Debug, Clone, Copy)]
 pub enum Advance<'a> {
-    /// Nowhere: a part of a transaction, or a replay.
+    /// None moves: the batch is a part of a transaction, or a replay.
     Nothing,
-    /// These ids of this source are seen.
+    /// These ids of this source were read and leave the open ranges.
     Ranges { source: &'a str, replacement: &'a Replacement },
-    /// The slot's transactions up to here are whole.
+    /// Every transaction of the slot up to this position is handed off completely.
     Stream { slot: &'a str, lsn: Lsn },
 }
 
-/// What was new.
+/// How many signals of the batch were not recorded before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     pub emitted: i64,
@@ -49,7 +49,7 @@ pub struct Applied {
 }
 
 impl<R> Session<R> {
-    /// Those of `ids` that are neither in the outbox nor captured.
+    /// Returns those of `ids` that are neither in the outbox nor captured.
     pub async fn unrecorded(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
         let rows = self.rows(include_str!("sql/apply/unrecorded.sql"), &[&ids]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -78,7 +78,7 @@ impl<R: Writes> Session<R> {
         };
         let lease: [Parameter<'_>; 4] = [&lease.worker, &lease.owner, &lease.term, &captured_by.name()];
         let ends: [Parameter<'_>; 3] = [&slot, &lsn, &versions];
-        // In the order of the numbers in the statement, which names each.
+        // The parameters stand in the order of their numbers in the statement, which names each of them.
         let params = [
             &lease[..],
             &rules.parameters(),
@@ -93,7 +93,8 @@ impl<R: Writes> Session<R> {
         Ok(Applied { emitted: row.try_get(0)?, captured: row.try_get(1)? })
     }
 
-    /// Goes through everything that the gates write, without a row: fails where they cannot work whatever the rows.
+    /// Exercises everything that the gates write to, without a row. An error means that the gates cannot work for any
+    /// row.
     pub async fn probe_gates(&self) -> Result<()> {
         self.one(include_str!("sql/apply/probe.sql"), &[]).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What audits read and keep: recorded signals in the order of their ids, progress, and the names of what was found wrong.
+//! What audits read and store: recorded signals in the order of their ids, progress, and the keys with a discrepancy.
 
 use crate::core::certificate::Certificate;
 use crate::core::handoff::Source;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// What an audit says of a key.
+/// What an audit found wrong with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Discrepancy {
-    /// A signal of it is nowhere.
+    /// A signal of the row is recorded nowhere.
     Missing,
-    /// A signal of it stands beside the one that it should have.
+    /// A signal exists beside the row's own signal.
     Doubled,
-    /// No row, or nothing that a row comes to, is behind the signal.
+    /// No row belongs to the signal, or the row does not map to it.
     Orphan,
 }
 
@@ -47,23 +47,23 @@ pub enum Place {
 pub struct Recorded {
     pub id: Uuid,
     pub kind: String,
-    /// As it stands there, whoever wrote it.
+    /// The key as the signal states it. A program other than the daemon may have written the signal.
     pub key: Option<String>,
     pub object_ref: Option<String>,
-    /// Whether it names the source at all; only the last of a stretch may not.
+    /// Whether the signal names the source. Only the last signal of a page may not name it.
     pub named: bool,
-    /// In the outbox and waiting as well, or there again after retention took it.
+    /// The signal is in the outbox and also waits, or it is recorded again after it was retired.
     pub twice: bool,
-    /// Retention took every signal that its key had.
+    /// Every signal of the key was retired.
     pub key_retired: bool,
 }
 
-/// What one chunk of an audit leaves, in one commit.
+/// What one chunk of an audit stores, in one commit.
 pub struct Checkpoint<'a> {
     pub full: bool,
     pub after: Option<&'a str>,
     pub progress: &'a Value,
-    /// The first of its audit: the names of the last one are forgotten.
+    /// This is the first chunk of its audit: the keys that the previous audit stored are deleted.
     pub anew: bool,
     pub names: &'a [(Discrepancy, String)],
 }
@@ -73,8 +73,8 @@ fn depth(full: bool) -> &'static str {
 }
 
 impl<R> Session<R> {
-    /// The next signals behind `after` that name the source, and the last one of the stretch whether it does or not. None
-    /// when there are no more.
+    /// The next signals after `after` that name the source, and the last signal of the page even if it does not. Empty
+    /// at the end.
     pub async fn recorded(
         &self,
         source: &Source,
@@ -106,7 +106,7 @@ impl<R> Session<R> {
         rows.iter().map(signal).collect()
     }
 
-    /// Those of these integer keys that no pass of `worker` has read.
+    /// Returns those of these integer keys that no pass of `worker` has read.
     pub async fn never_read(&self, worker: &str, source: &str, numbers: &[i64]) -> Result<Vec<i64>> {
         let rows = self.rows(include_str!("sql/audit/never_read.sql"), &[&worker, &source, &numbers]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -121,7 +121,7 @@ impl<R> Session<R> {
         row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
     }
 
-    /// Tells `each` of the keys that the last audit found, as they arrive: there may be as many as there are rows.
+    /// Calls `each` with every key that the last audit found, one at a time. There may be as many keys as rows.
     pub async fn audit_names(
         &self,
         source: &str,
@@ -164,7 +164,7 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// That the audit is over and, unless it was a check, what it certifies: one commit.
+    /// Records in one commit that the audit has ended and, unless it was only a check, its certificate.
     pub async fn finish_audit(
         &self,
         lease: &Lease,

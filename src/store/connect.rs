@@ -1,5 +1,7 @@
-//! Opening a session: TLS as asked, text rendered the same everywhere, clear words when it fails. What a session asked for is
-//! read back once (`settings`), and who waits for it is looked for by another session (`give_way`).
+//! Opening a session: with TLS as configured, with pinned settings, and with a clear message when it fails.
+//!
+//! The settings of a session are read back once (`settings`). Another session watches whether somebody waits for it
+//! (`give_way`).
 
 use crate::config::Target;
 use crate::error::{Error, Kind, Result};
@@ -13,56 +15,66 @@ use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Connection, NoTls, SimpleQueryMessage};
 
-/// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. `row_security`
-/// off turns "you may not see these rows" from silence into an error. A batch is durable when its commit returns, whatever is
-/// usual in this database, because the slot is acknowledged then; and it sees what others have committed meanwhile. Timeouts that a role or database has for its people
-/// are not for us: a batch that exceeds one would exceed it for ever. What we wait for we bound ourselves.
+/// The settings of every session.
+///
+/// Both paths must render a value as the same text, so the settings that rendering depends on are pinned. With
+/// `row_security` off, a row that a policy hides is an error instead of a silent omission. `synchronous_commit` is on
+/// because the slot is acknowledged as soon as the commit returns: the batch must be durable by then. `read committed`
+/// lets a batch see what other sessions have committed meanwhile. The timeouts that a role or database has for its
+/// users are switched off: a batch that exceeds such a timeout would exceed it at every retry. The daemon bounds its
+/// own waits.
 pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 \
      -c bytea_output=hex -c row_security=off -c search_path=pg_catalog,pg_temp \
      -c default_transaction_isolation=read\\ committed -c synchronous_commit=on \
      -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0";
 
-/// How long opening a session may take at most, authentication included.
+/// The longest time that opening a session may take, authentication included.
 const OPENING: Duration = Duration::from_secs(5);
-/// How much longer than the server itself a writer waits for its answer.
+/// A writer waits this much longer than the server's own timeout, so that the server's answer arrives first.
 const SERVER_FIRST: Duration = Duration::from_millis(250);
-/// How long a session that nobody uses any more may take to end.
+/// How long a dropped session may take to close.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What the server itself bounds in every session that is not [`open_patient`]. We may be stopped, or cut off, at any moment;
-/// what we hold then others wait for, and whoever changes a source makes every birth wait. So a transaction of ours that is
-/// open and says nothing is ended after two seconds.
+/// The timeout that the server enforces in every session that is not [`open_patient`].
 ///
-/// The promise: a daemon that is stopped between two statements holds a source for two seconds at most; a birth waits no
-/// longer, however many of our sessions hold it, because their times run side by side. One that is stopped while the server
-/// runs a statement for it holds the source to the end of that statement and two seconds more, or until a standby takes over
-/// and ends the session. While the server cannot send, because we take no rows, `tcp_user_timeout` ends the connection after
-/// ten seconds; on a Unix socket, where that setting means nothing, only a takeover does.
+/// The daemon may be stopped or disconnected at any moment while it holds a lock. If another session wants to alter the
+/// source, it waits for that lock, and every insert into the source waits behind it. So the server ends a transaction
+/// of ours that is open and idle for two seconds.
+///
+/// What this guarantees: a daemon that is stopped between two statements holds a source for at most two seconds. An
+/// insert waits no longer than that, however many of our sessions hold the source, because their timeouts run in
+/// parallel. A daemon that is stopped while the server runs a statement holds the source until that statement ends and
+/// two seconds more, or until a standby takes over and ends the session. While the server cannot send, because the
+/// daemon reads no rows, `tcp_user_timeout` ends the connection after ten seconds. That setting has no effect on a Unix
+/// socket; there only a takeover ends the session.
 const IDLE: &str = "-c idle_in_transaction_session_timeout=2000";
-/// The same for a session whose statements nobody else bounds: no lock is waited for much longer than it takes to get it.
+/// As [`IDLE`], for a session without a statement timeout: it also waits at most five seconds for a lock.
 const BOUNDED: &str = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=2000";
-/// The same for a session that reads sources. It gives way sooner, and one whose peer takes no answers any more is ended too.
+/// As [`BOUNDED`], for a session that reads sources: it gives up waiting for a lock sooner, and the server ends it if
+/// the daemon no longer reads the answers.
 const READING: &str =
     "-c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000 -c tcp_user_timeout=10000";
 
-/// What a session that applies batches adds. Every table of the gates is met by its key, whatever the size of the batch:
-/// so one plan suits all, and planning for each batch anew, which the server would prefer for short arrays, costs more than
-/// recording a lone row. No scan of a table may be that plan, however small the table was when it was made; and compiling
-/// a plan never pays for statements this short.
+/// The additional settings of a session that applies batches.
+///
+/// The gates access every table by its key, whatever the size of the batch, so one generic plan suits all batches. For
+/// short arrays the server would prefer to plan each batch again, which costs more than recording a single row.
+/// Sequential scans are off because the plan is kept: a table that was small when the plan was made may grow. JIT
+/// compilation never pays for statements this short.
 const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
-/// What a session that only looks on adds. What it shows is met by key or by an index of what is open; where the server would
-/// rather read a whole small table, it would one day read a whole large one.
+/// The additional settings of a session that only looks on. Its queries go by a key or by an index of open entries.
+/// Where the server prefers to read a whole small table, it would one day read a whole large one.
 const LOOKING_ON: &str =
     "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000";
 
-/// Connects. `name` shows up in `pg_stat_activity`.
+/// Connects. `name` appears in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
     open_with(target, name, &format!("{SESSION} {BOUNDED}"), OPENING).await
 }
 
-/// As [`open`], for a session that may wait for locks as long as they are held: making a slot waits for every transaction
-/// that runs, a migration for whoever uses its tables.
+/// As [`open`], for a session that may wait for locks without a limit: creating a slot waits for every running
+/// transaction, and a migration waits for every session that uses its tables.
 pub async fn open_patient(target: &Target, name: &str) -> Result<Session<Admin>> {
     open_with(target, name, SESSION, OPENING).await
 }
@@ -72,9 +84,9 @@ pub async fn open_reader<R: Reads>(target: &Target, name: &str) -> Result<Sessio
     open_with(target, name, &format!("{SESSION} {READING}"), OPENING).await
 }
 
-/// As [`open`], for a session of the daemon: no statement is waited for longer than `patience`, and the server ends it by
-/// then as well. Otherwise each one that was given up would leave a session behind that waits for, say, a lock; while
-/// somebody holds that lock those would use up the server's connections.
+/// As [`open`], for a session of the daemon: it waits at most `patience` for a statement, and the server ends the
+/// statement by then as well. Without the server's timeout each abandoned statement would leave a session behind that
+/// waits, for example, for a lock. While somebody holds that lock, such sessions would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
@@ -86,8 +98,8 @@ pub async fn open_admin_within(target: &Target, name: &str, patience: Duration) 
     Ok(open_with(target, name, &session, OPENING).await?.within(patience))
 }
 
-/// As [`open_within`], for a session that asks for the lease: both opening it and each answer are waited for no longer than
-/// `wait`. The server may take until `patience`, because the session that got the lease goes on to keep it.
+/// As [`open_within`], for a session that claims the lease: it waits at most `wait` for the connection and for each
+/// answer. The server's own timeout is `patience`, because a session that got the lease goes on to keep it.
 pub async fn open_claimant(
     target: &Target,
     name: &str,
@@ -98,10 +110,10 @@ pub async fn open_claimant(
     Ok(open_with(target, name, &session, wait.min(OPENING)).await?.within(wait))
 }
 
-/// The same for a session that does little else than apply batches.
+/// As [`open_within`], for a session that mainly applies batches.
 pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Writer> {
     let session = format!("{SESSION} {IDLE} {WRITING} {}", bound(patience));
-    // The server's word comes first: that it ended a batch is another thing than that it is gone.
+    // The server's timeout fires first: an ended batch and a dead server are handled differently.
     Ok(open_with(target, name, &session, OPENING).await?.within(patience + SERVER_FIRST))
 }
 
@@ -109,7 +121,7 @@ fn bound(patience: Duration) -> String {
     format!("-c statement_timeout={}", patience.as_millis())
 }
 
-/// As [`open_observer`], bounded as [`open_within`] is, and unable to write whatever its role may.
+/// As [`open_observer`], with the time limits of [`open_within`]. The session cannot write, whatever its role may do.
 pub async fn open_observer_within(
     target: &Target,
     name: &str,
@@ -126,7 +138,7 @@ pub async fn open_observer(target: &Target, name: &str) -> Result<Session<Onlook
 
 /// The caller's return type says which role the session has.
 async fn open_with<R>(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Session<R>> {
-    // The driver's own timeout covers the TCP handshake only; a server may also be silent after it.
+    // The driver's own timeout covers the TCP handshake only. A server may also stay silent after it.
     match tokio::time::timeout(opening, client(target, name, session)).await {
         Ok(opened) => opened,
         Err(_) => Err(Error::new(
@@ -153,11 +165,12 @@ async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session
     if any_bytes {
         client.batch_execute(include_str!("sql/session/any_bytes.sql")).await.map_err(failed)?;
     }
-    // A server that does not know the setting would refuse a session that asks for it.
+    // An older server would reject a session that asks for a setting it does not know.
     if bounds_transactions(major) {
         client.batch_execute(include_str!("sql/session/transaction_timeout.sql")).await.map_err(failed)?;
     }
-    // Some platforms cannot notice that the peer is gone while a statement runs, and refuse to be asked to.
+    // With this setting the server notices during a statement that the client is gone. Some platforms do not support it
+    // and reject it.
     match client.batch_execute(include_str!("sql/session/client_check.sql")).await {
         Err(e) if e.as_db_error().is_none() => return Err(failed(e)),
         _ => {}
@@ -167,7 +180,7 @@ async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session
     Ok(Session::new(client, wanted, major, watched))
 }
 
-/// Whether the session got what it asked for; its process at the server.
+/// Checks that the session got the settings it asked for. Returns its process id at the server.
 async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i32> {
     let answer = client.simple_query(&settings::question(session)).await.map_err(|e| explain(e, target))?;
     let row = answer.iter().find_map(|message| match message {
@@ -180,7 +193,7 @@ async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i3
     pid.ok_or_else(|| Error::new(Kind::Internal, format!("{target} did not tell the session's process")))
 }
 
-/// Asks the server to end the statement that a session of ours runs, if it runs one.
+/// Asks the server to cancel the statement that one of our sessions runs, if there is one.
 pub(super) async fn cancel(target: &Target, token: &CancelToken) -> Result<()> {
     if tls::is_plain(target) {
         return Ok(token.cancel_query(NoTls).await?);
@@ -188,7 +201,7 @@ pub(super) async fn cancel(target: &Target, token: &CancelToken) -> Result<()> {
     Ok(token.cancel_query(tls::connector(target)?).await?)
 }
 
-/// What a session asks for at a server of this major version.
+/// The settings that a session asks for at a server of this major version.
 #[must_use]
 pub fn session_at(major: u32) -> String {
     if bounds_transactions(major) {
@@ -198,12 +211,12 @@ pub fn session_at(major: u32) -> String {
     }
 }
 
-/// From this version on a role or database may have a limit for whole transactions too.
+/// From PostgreSQL 17 on, a role or database may also have a timeout for whole transactions.
 fn bounds_transactions(major: u32) -> bool {
     major >= 17
 }
 
-/// Such as 16 of `16.3 (Debian 16.3-1)` and 18 of `18beta1`.
+/// For example 16 for `16.3 (Debian 16.3-1)` and 18 for `18beta1`.
 fn major<S, T>(connection: &Connection<S, T>) -> u32
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -214,8 +227,8 @@ where
     version[..digits].parse().unwrap_or(0)
 }
 
-/// A SQL_ASCII database holds whatever bytes it was given, and refuses to send those that are no UTF-8 to a session that
-/// asks for UTF-8: one such row would stop its source. We take them as they are (`core::row::text_of`).
+/// A SQL_ASCII database stores any bytes. To a session that asks for UTF-8 the server does not send bytes that are not
+/// UTF-8, so one such row would stop its source. Our session takes the bytes as they are (`core::row::text_of`).
 fn takes_any_bytes<S, T>(connection: &Connection<S, T>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -224,8 +237,9 @@ where
     connection.parameter("server_encoding") == Some("SQL_ASCII")
 }
 
-/// Drives the connection. The driver keeps it open until every statement is answered, which on a dead one is never; so
-/// once nobody wants the answers it gets a moment to say goodbye, and is then closed.
+/// Drives the connection. The driver keeps it open until every statement is answered, and on a dead connection that
+/// never happens. So once the session is dropped, the connection gets [`FAREWELL`] to close and is then closed by
+/// force.
 fn attend<S, T>(mut connection: Connection<S, T>) -> oneshot::Sender<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -242,7 +256,7 @@ where
     wanted
 }
 
-/// Says where we tried to go and what the operator can do about it.
+/// Names the target and says what the operator can do.
 fn explain(e: tokio_postgres::Error, target: &Target) -> Error {
     let error = Error::from(e);
     let advice = match error.state() {

@@ -1,4 +1,4 @@
-//! Dead letters: set aside, shown, decided about.
+//! Dead letters: recording, listing and resolving them.
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
@@ -10,11 +10,11 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// A row on its way to the dead letters.
+/// A row that becomes a dead letter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewLetter<'a> {
     pub source: &'a str,
-    /// Where it is staged, if it is.
+    /// The identity under which the row is staged, if it is staged.
     pub staged: Uuid,
     pub subject: Uuid,
     pub letter: &'a str,
@@ -22,13 +22,13 @@ pub struct NewLetter<'a> {
     pub detail: &'a str,
     pub attempts: u32,
     pub snapshot: &'a Value,
-    /// What the row would have come to.
+    /// The signals that the row maps to.
     pub signals: &'a [Uuid],
-    /// The definition that mapped it; none for a row that no definition reads any more.
+    /// The version of the definition that mapped the row; `None` for a row that no definition reads now.
     pub version: Option<Uuid>,
 }
 
-/// Which letters are meant. What is not given does not narrow it.
+/// Selects dead letters. A field that is `None` does not restrict the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     pub source: Option<String>,
@@ -81,7 +81,8 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// Sets a row aside, and takes it out of the staging, in one commit. True if no letter stood for it before.
+    /// Records a dead letter and removes the staged row, in one commit. True if the row had no dead letter before, or
+    /// only a replayed one.
     pub async fn put_dead_letter(&self, lease: &Lease, letter: &NewLetter<'_>) -> Result<bool> {
         let attempts = i32::try_from(letter.attempts).unwrap_or(i32::MAX);
         let params: [&(dyn ToSql + Sync); 13] = [
@@ -102,7 +103,7 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("sql/dead_letter/put.sql"), &params).await?.try_get(0)?)
     }
 
-    /// Discards or supersedes open letters; says which ones were open.
+    /// Discards or supersedes open letters. Returns those that were open.
     pub async fn resolve_dead_letters(
         &self,
         ids: &[Uuid],
@@ -114,7 +115,7 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("sql/dead_letter/resolve.sql"), &params).await?.try_get(0)?)
     }
 
-    /// Closes a letter whose signals are recorded; the gate makes sure that they are. False if it was closed already.
+    /// Closes a letter whose signals are recorded, which the gate verifies. False if the letter was closed already.
     pub async fn dead_letter_replayed(
         &self,
         lease: &Lease,
@@ -129,7 +130,7 @@ impl<R: Writes> Session<R> {
         Ok(row.context("closing a dead letter")?.try_get(0)?)
     }
 
-    /// A replay was refused again.
+    /// Records that the row was rejected again during a replay.
     pub async fn dead_letter_failed(&self, lease: &Lease, id: Uuid, code: &str, detail: &str) -> Result<()> {
         let params: [&(dyn ToSql + Sync); 6] =
             [&lease.worker, &lease.owner, &lease.term, &id, &code, &detail];

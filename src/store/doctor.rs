@@ -1,5 +1,5 @@
-//! The examination that `doctor` makes: read-only, from the catalogue and our own tables, each look by itself, so that what
-//! one may not see leaves the others alone.
+//! The checks of `doctor`. They only read the catalogue and our own tables. Each check stands alone, so a missing
+//! privilege for one check does not affect the others.
 
 mod capture;
 mod others;
@@ -13,14 +13,14 @@ use crate::store::role::Reads;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// A look that takes longer than this is not worth its answer.
+/// The time limit of one check. A check that takes longer is reported as unknown.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
-/// What a look comes to: one check or several.
+/// The result of one look: one check or several.
 type Looked = Result<Vec<Check>>;
 
 impl<R: Reads> Session<R> {
-    /// All checks, in the order a person would ask. `replication` is the session of the role that streams.
+    /// All checks, in the order in which an operator would ask. `replication` is the session of the role that streams.
     pub async fn examine(&self, config: &Config, replication: Result<Self>) -> Result<Vec<Check>> {
         self.bound_reads(LONGEST_LOOK).await?;
         let mut all = Vec::new();
@@ -51,7 +51,8 @@ impl<R: Reads> Session<R> {
     }
 }
 
-/// A look that is refused, or finds nothing to look at, says so; only a lost connection ends the examination.
+/// A look that is not permitted, or finds nothing to look at, is reported as such. Only a lost connection ends
+/// `doctor`.
 fn told(name: &'static str, looked: Looked) -> Looked {
     match looked {
         Err(e) if e.kind == Kind::Connection => Err(e),
@@ -69,7 +70,7 @@ fn why(e: &Error) -> String {
     }
 }
 
-/// Whether the role that would stream may, on a server that can.
+/// Whether the server can stream, and whether the role for streaming is allowed to.
 async fn look_at_replication<R>(config: &Config, session: Result<Session<R>>) -> Looked {
     use crate::core::mode::Intent;
     const NAME: &str = "replication";

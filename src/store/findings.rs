@@ -1,4 +1,4 @@
-//! Findings in `system_issues`, and our audit rows.
+//! Findings in `system_issues`, and the daemon's own rows in `registry_changelog`.
 
 use crate::core::finding::Severity;
 use crate::error::{Error, Result};
@@ -10,17 +10,17 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// Something the operator should see. It never holds a value of a row.
+/// Something that an operator should know. It never contains a value of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     pub kind: &'static str,
-    /// Findings of one key are one row with a count.
+    /// Findings with the same key are one row with a count.
     pub key: String,
     pub severity: Severity,
     pub detail: Value,
 }
 
-/// A finding as it stands.
+/// A finding as it is recorded.
 #[derive(Debug, Serialize)]
 pub struct Issue {
     pub kind: String,
@@ -42,7 +42,7 @@ impl Issue {
 }
 
 impl<R> Session<R> {
-    /// The open ones first, the gravest first among them; the resolved ones only if asked for.
+    /// Open findings come first, ordered by severity. Resolved findings are included only if `resolved` is set.
     pub async fn findings(&self, kind: Option<&str>, resolved: bool, limit: i64) -> Result<Vec<Issue>> {
         let rows = self
             .rows(include_str!("sql/findings/list.sql"), &[&kind, &resolved, &limit])
@@ -70,7 +70,7 @@ impl<R> Session<R> {
             .collect()
     }
 
-    /// The kinds that were ever found here.
+    /// Every kind of finding that is recorded in this database.
     pub async fn finding_kinds(&self) -> Result<Vec<String>> {
         let rows = self.rows(include_str!("sql/findings/kinds.sql"), &[]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -85,7 +85,8 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// As [`raise`](Self::raise), for what is looked at again and again: counted only once in `every`, or when it got worse.
+    /// As [`raise`](Self::raise), for a cause that is checked repeatedly: it is counted once in `every`, or when its
+    /// severity rises.
     pub async fn sustain(&self, finding: &Finding, every: Duration) -> Result<()> {
         let Finding { kind, key, severity, detail } = finding;
         let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
@@ -94,12 +95,12 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// True if it was open.
+    /// Resolves a finding. True if it was open.
     pub async fn resolve(&self, key: &str, resolution: &str) -> Result<bool> {
         Ok(self.one(include_str!("sql/findings/resolve.sql"), &[&key, &resolution]).await?.try_get(0)?)
     }
 
-    /// One row in `registry_changelog`, marked as ours so that it is never captured.
+    /// Writes one row to `registry_changelog`. The row is marked as ours, so it is never handed off.
     pub async fn audit_note(&self, lease: &Lease, source: &str, action: &str) -> Result<()> {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&lease.worker, &lease.owner, &lease.term, &source, &action];

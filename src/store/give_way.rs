@@ -1,12 +1,12 @@
-//! A read gives way to whoever waits for a lock that it holds.
+//! A read gives way to a session that waits for a lock that the read holds.
 //!
-//! A long read holds the weakest lock there is on its source, and yet `alter table` waits for it, and every birth waits behind
-//! that. So while a read lasts, another session of ours looks whether somebody waits for it. If so, the read is cancelled, its
-//! transaction ends, and the source is read again later. A birth waits for us about half a second: the time between two looks
-//! and the time to cancel.
+//! A long read holds the weakest lock on its source, but `alter table` waits even for that lock, and every insert waits
+//! behind `alter table`. So during a read another session of ours checks whether somebody waits for it. If so, the
+//! daemon cancels the read and ends its transaction, and reads the source again later. An insert waits about half a
+//! second for us: the interval between two checks and the time to cancel.
 //!
-//! Migrations that come again and again can keep a long pass from its end for as long as they come. That is the intended
-//! order: births and their migrations go first, and each next pass tries again.
+//! Migrations that come again and again can keep a long pass from ending. This order is intended: inserts and
+//! migrations go first, and the next pass tries again.
 
 use crate::error::{Error, Kind, Result};
 use crate::store::role::Onlooker;
@@ -17,21 +17,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a read may last before anybody looks, and how often they look then. Most reads take a few milliseconds.
+/// The delay before the first check, and the interval between checks. Most reads end within a few milliseconds, before
+/// any check.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long a look, or cancelling the read, may take.
+/// The time limit of one check, and of cancelling the read.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Looks after one read. It opens a session only if the read lasts, and works only while it is waited for.
+/// Watches over one read. It opens a session only if the read lasts, and makes progress only while the caller polls it.
 pub(super) struct Lookout {
     looking: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Somebody waits: set before the read is cancelled, so that the reason is known when the read fails.
+    /// Another session waits. The flag is set before the read is cancelled, so that the reason is known when the read
+    /// fails.
     seen: Arc<AtomicBool>,
     over: bool,
 }
 
 impl<R> Session<R> {
-    /// For a read that begins now.
+    /// A lookout for a read that begins now.
     pub(super) fn lookout(&self) -> Lookout {
         Lookout::after(&self.watched)
     }
@@ -44,7 +46,7 @@ impl Lookout {
         Self { looking, seen, over: false }
     }
 
-    /// Ends when somebody waits for the session and its statement is cancelled.
+    /// Returns when another session waits for this one and the statement has been cancelled.
     pub async fn noticed(&mut self) {
         if !self.over {
             (&mut self.looking).await;
@@ -52,7 +54,7 @@ impl Lookout {
         }
     }
 
-    /// Does some of the reading, unless somebody waits for it to end.
+    /// Runs a part of the read, unless another session waits for its end.
     pub async fn unless<T>(&mut self, reading: impl Future<Output = Result<T>>) -> Result<T> {
         let seen = Arc::clone(&self.seen);
         tokio::select! {
@@ -63,7 +65,7 @@ impl Lookout {
     }
 }
 
-/// It carries no SQLSTATE: nothing is wrong with the source, and nobody has to be told.
+/// The error has no SQLSTATE: the source is in order and needs no finding.
 pub(super) fn gave_way() -> Error {
     Error::new(Kind::SourceLocked, "somebody waited for a lock that the read held; it gave way")
 }
@@ -75,7 +77,7 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
         match tokio::time::timeout(LOOK, is_waited_for(&watched, &mut session)).await {
             Ok(Ok(true)) => break,
             Ok(Ok(false)) => {}
-            // Without a look the read goes on: its own bounds stand, and the server may have no connection to spare.
+            // If the check fails, the read goes on under its own time limits. The server may have no free connection.
             Ok(Err(e)) => {
                 tracing::debug!(error = %e, "cannot see whether somebody waits for the read");
                 session = None;
@@ -84,7 +86,8 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
         }
     }
     seen.store(true, Ordering::Relaxed);
-    // In vain if the session runs no statement; then it is the end of its transaction that lets go.
+    // The cancel request has no effect if the session runs no statement. Then the end of its transaction releases the
+    // lock.
     if let Ok(Err(e)) = tokio::time::timeout(LOOK, connect::cancel(&watched.target, &watched.cancel)).await {
         tracing::debug!(error = %e, "the read could not be cancelled");
     }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-/// Whoever replays dead letters works under this name: two replays at once help nobody, and the daemon goes on meanwhile.
+/// The worker name of dead letter replays. One replay runs at a time; the daemon continues meanwhile under its own
+/// lease.
 pub const LETTERS: &str = "gov_handoff_dlq";
 
-/// The database does not say which, and it makes no difference to what we may do.
+/// The database does not say which of the two happened. The consequence for this instance is the same.
 pub const EXPIRED: &str = "the lease expired, or was taken over";
 
-/// Proof of being the writer, presented with every effect.
+/// The proof that this instance is the writer. The fence checks it in every commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub worker: String,
@@ -23,25 +24,25 @@ pub struct Lease {
     pub term: i64,
 }
 
-/// A lease as a gate takes it that does without one as well.
+/// The three parts of a lease, for a gate that also accepts a call without a lease.
 pub(super) fn parts(lease: Option<&Lease>) -> (Option<&str>, Option<&str>, Option<i64>) {
     lease.map_or((None, None, None), |l| (Some(&l.worker), Some(&l.owner), Some(l.term)))
 }
 
-/// What an attempt to take the lease came to.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     Held {
         lease: Lease,
-        /// From whom it was taken over, if it was.
+        /// The former holder, if this claim was a takeover.
         former: Option<String>,
     },
-    /// Somebody else has it.
+    /// Another instance holds the lease.
     Taken(LeaseView),
 }
 
 impl<R> Session<R> {
-    /// Who holds the lease, by the last word of it: it may have expired since.
+    /// The recorded holder of the lease. The lease may have expired since.
     pub async fn lease_owner(&self, worker: &str) -> Result<Option<String>> {
         let row = self.optional(include_str!("sql/lease/owner.sql"), &[&worker]).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
@@ -60,9 +61,9 @@ impl<R: Writes> Session<R> {
         claimed(&row, worker, owner, ttl, former)
     }
 
-    /// Ends what is left of a former holder's sessions, as far as they are of this session's role. One that was stopped in the
-    /// middle of a transaction would otherwise keep its locks for as long as its machine lives. The fence holds without this,
-    /// so a failure is only said.
+    /// Ends the remaining sessions of a former holder, as far as they belong to this session's role. A holder that was
+    /// stopped inside a transaction would otherwise keep its locks for as long as its machine runs. The fence holds
+    /// without this, so a failure is only logged.
     pub async fn end_sessions_of(&self, former: &str) {
         let ended = async {
             let rows = self.rows(include_str!("sql/lease/end_former.sql"), &[&former]).await?;
@@ -75,7 +76,7 @@ impl<R: Writes> Session<R> {
         }
     }
 
-    /// The lease of those who replay dead letters, by the gate that an operator may use.
+    /// Claims the lease for replaying dead letters, through the gate that an operator may use.
     pub async fn claim_letters(&self, owner: &str, ttl: Duration) -> Result<Claim> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 2] = [&owner, &ttl_ms];
@@ -83,7 +84,7 @@ impl<R: Writes> Session<R> {
         claimed(&row, LETTERS, owner, ttl, None)
     }
 
-    /// Renews the lease and publishes `report` beside it.
+    /// Renews the lease and stores `report` with it.
     pub async fn renew_lease(&self, lease: &Lease, report: &serde_json::Value) -> Result<()> {
         let row = self
             .one(include_str!("sql/lease/renew.sql"), &[&lease.worker, &lease.owner, &lease.term, report])
@@ -100,8 +101,9 @@ impl<R: Writes> Session<R> {
     }
 }
 
-/// Keeps a tool's lease fresh on a session of its own while the tool's own is busy with one long statement. Ends when dropped,
-/// or when the lease turns out to be another's or of another term: then the fence stops the tool.
+/// Renews the lease of a command on a separate session, while the command's own session runs one long statement. The
+/// renewal ends when this value is dropped, or when the lease has another owner or term. In the latter case the fence
+/// stops the command.
 pub struct Kept(tokio::task::JoinHandle<()>);
 
 impl Kept {
@@ -115,7 +117,7 @@ impl Kept {
                     session = connect::open_within(&target, "gov-handoff lease", ttl / 2).await.ok();
                 }
                 let Some(store) = &session else { continue };
-                // Claiming what is ours and fresh ticks it, and is what an operator may do as well.
+                // A claim of a lease that is ours and has not expired renews it. An operator may claim, too.
                 let claim = if lease.worker == LETTERS {
                     store.claim_letters(&lease.owner, ttl).await
                 } else {

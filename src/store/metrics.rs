@@ -1,5 +1,5 @@
-//! What metrics are made of, read from views that an observer may read and never from a source, the outbox or a count of
-//! either: a look costs the same however much was handed off.
+//! The values of the metrics. They are read from views that an observer may read, and never from a source, the outbox
+//! or a count of either. So the cost does not grow with the number of signals.
 
 use crate::core::dead_letter::RETRY_KIND;
 use crate::error::{Error, Result};
@@ -8,29 +8,29 @@ use crate::store::value::from_pg;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
-/// One look at everything.
+/// All values, read once.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     pub worker: Option<WorkerReading>,
     pub sources: Vec<SourceReading>,
     pub repairs: Vec<RepairTotal>,
     pub slot: Option<SlotReading>,
-    /// Where the stream is durable on our side, as a number of bytes.
+    /// The position up to which the stream is recorded, in bytes.
     pub durable_lsn: Option<u64>,
     pub findings: Vec<OpenFindings>,
     pub dead_letters: i64,
-    /// Types and how many signals of each wait, counted to a bound.
+    /// Each type with the number of its captures, counted up to a limit.
     pub captured: Vec<(String, i64)>,
-    /// Rows that will be tried again, counted to the same bound.
+    /// Staged rows, counted up to the same limit.
     pub retrying: i64,
 }
 
-/// Who holds the lease, and how he fares by his own account.
+/// The holder of the lease, and what it last reported.
 #[derive(Debug, Clone)]
 pub struct WorkerReading {
     pub owner: Option<String>,
     pub term: Option<i64>,
-    /// Holds the lease and has ticked within its time.
+    /// The worker holds the lease, and the lease has not expired.
     pub alive: bool,
     pub mode: Option<String>,
     pub ttl_ms: Option<i64>,
@@ -106,7 +106,7 @@ impl<R> Session<R> {
         Ok(reading)
     }
 
-    /// Whether somebody holds the lease; all that a healthcheck wants to know.
+    /// The state of the lease, which is all that a health check needs.
     pub async fn worker_reading(&self, worker: &str) -> Result<Option<WorkerReading>> {
         let row =
             self.optional(include_str!("sql/metrics/worker.sql"), &[&worker]).await.map_err(not_here)?;

@@ -1,5 +1,5 @@
-//! The sole owner of SQL. Every statement stands in `sql/<subject>/`, next to the module of the same name; every write goes
-//! through a function gate. A [`Session`] can do what its [`role`] says: look on, read sources, write, administer.
+//! The sole owner of SQL. Every statement is in `sql/<subject>/`, named like its module. Every write goes through a
+//! gate. The [`role`] of a [`Session`] says what it can do: look on, read sources, write, administer.
 
 pub mod apply;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! Certificates, what accounts for a signal, and retention: what the proof of no loss is read from and written to.
+//! Certificates, the whereabouts of signals, and retention: the data that the proof of completeness rests on.
 
 use crate::core::certificate::Certificate;
 use crate::core::dead_letter::{RETRY_KIND, letter_key};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// One signal that a row should have, with what accounts for it elsewhere.
+/// One signal that a row should have, with the names under which it may be staged or dead-lettered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     pub id: Uuid,
@@ -22,7 +22,7 @@ pub struct Expected {
     number: Option<i64>,
     staged: Uuid,
     letter: String,
-    /// When its row came to be, if it says so: a letter that is older is about another row.
+    /// When the row was written, if the row says so. A dead letter that is older concerns another row.
     occurred: Option<PgInstant>,
 }
 
@@ -34,7 +34,7 @@ impl Expected {
         Self::numbered(source, key, id, number)
     }
 
-    /// The same; `number` is what retention remembers its row by, if it does so by a number.
+    /// As [`new`](Self::new), with the integer key by which retention remembers the row, if it has one.
     #[must_use]
     pub fn numbered(source: &Source, key: &str, id: Uuid, number: Option<i64>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Expected {
         }
     }
 
-    /// The same of a row that came to be then.
+    /// Sets the time at which the row was written.
     #[must_use]
     pub fn of(self, occurred: Option<PgInstant>) -> Self {
         Self { occurred, ..self }
@@ -55,7 +55,7 @@ impl Expected {
 }
 
 impl<R> Session<R> {
-    /// Those of `expected` that are recorded nowhere at all.
+    /// Returns those of `expected` that are recorded nowhere.
     pub async fn unaccounted(&self, source: &str, expected: &[Expected]) -> Result<Vec<Uuid>> {
         let ids: Vec<_> = expected.iter().map(|e| e.id).collect();
         let letters: Vec<_> = expected.iter().map(|e| e.letter.as_str()).collect();
@@ -67,7 +67,7 @@ impl<R> Session<R> {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Those of a source's signals whose row took the key of another, each with whether the key is noted as reused.
+    /// Returns the signals that belong to replaced rows, each with whether the key is already noted as reused.
     pub async fn replaced(&self, source: &Source, handoffs: &[&Handoff]) -> Result<Vec<(Uuid, bool)>> {
         let ids: Vec<_> = handoffs.iter().map(|h| h.id).collect();
         let subjects: Vec<_> = handoffs.iter().map(|h| h.subject).collect();
@@ -80,13 +80,13 @@ impl<R> Session<R> {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Those of `subjects` whose key is noted as reused.
+    /// Returns those of `subjects` whose key is noted as reused.
     pub async fn reused(&self, subjects: &[Uuid]) -> Result<Vec<Uuid>> {
         let rows = self.rows(include_str!("sql/proof/reused.sql"), &[&subjects]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Those of `ids` that retention took although something else of their row was left.
+    /// Returns those of `ids` that were retired while another signal of the same row was kept.
     pub async fn retired(&self, ids: &[Uuid]) -> Result<Vec<Uuid>> {
         let rows = self.rows(include_str!("sql/proof/retired.sql"), &[&ids]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -109,7 +109,7 @@ impl<R> Session<R> {
 }
 
 impl<R: Reads> Session<R> {
-    /// Those of `keys` that no source row has.
+    /// Returns those of `keys` that no source row has.
     pub async fn absent_keys(&self, source: &Source, keys: &[String]) -> Result<Vec<String>> {
         let definition = &source.definition;
         let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
@@ -121,7 +121,7 @@ impl<R: Reads> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// Notes that rows took the keys of others, by the subjects that such keys have by themselves.
+    /// Notes that these keys were reused. `subjects` are the subjects that the keys have without a replacement.
     pub async fn note_reused(&self, lease: &Lease, source: &str, subjects: &[Uuid]) -> Result<()> {
         let Lease { worker, owner, term } = lease;
         self.one(include_str!("sql/proof/key_reused.sql"), &[worker, owner, term, &source, &subjects])
@@ -129,7 +129,7 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// Keeps a certificate as the source's latest, and in the history if it is worth an entry.
+    /// Stores a certificate as the source's latest, and in the history if `history` is set.
     pub async fn put_certificate(
         &self,
         lease: &Lease,
@@ -159,7 +159,7 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("sql/proof/retire_captures.sql"), &[&before, &limit]).await?.try_get(0)?)
     }
 
-    /// Removes one chunk of what we said about ourselves before `before`; zero when nothing is left.
+    /// Removes one chunk of our own notices (such as heartbeats) that are older than `before`; zero when none are left.
     pub async fn retire_notices(&self, before: &str, limit: i32) -> Result<i64> {
         Ok(self.one(include_str!("sql/proof/retire_notices.sql"), &[&before, &limit]).await?.try_get(0)?)
     }

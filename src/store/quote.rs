@@ -1,4 +1,4 @@
-//! Identifiers and literals in the few statements whose tables are data.
+//! Quoting identifiers and literals, for the few statements whose table names are data.
 
 use crate::core::definition::{ColumnTest, SourceDefinition};
 use crate::core::handoff::Source;
@@ -9,7 +9,7 @@ pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Quotes a string literal; the escape form, because `standard_conforming_strings` may be off.
+/// Quotes a string literal, in the escape form because `standard_conforming_strings` may be off.
 #[must_use]
 pub fn literal(text: &str) -> String {
     format!(" E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
@@ -20,9 +20,10 @@ pub fn table(source: &SourceDefinition) -> String {
     format!("{}.{}", identifier(&source.schema), identifier(source.table()))
 }
 
-/// The address columns as text, written as the stream writes them: by the output function of their type. A cast is the
-/// same and cheaper for most types; for those where it is not (`Source::cast_apart`) `concat` asks the output function,
-/// and has to be kept from turning NULL into an empty text. (`is not null` would ask the fields of a composite.)
+/// The columns of a source as text, exactly as the stream writes them: by the output function of their type. For most
+/// types a cast gives the same text and is cheaper. For the others (`Source::cast_apart`) `concat` calls the output
+/// function. It would turn NULL into empty text, so NULL is tested first. (`is not null` would test the fields of a
+/// composite.)
 #[must_use]
 pub fn text_columns(source: &Source) -> String {
     let column = |(i, name): (usize, &String)| {
@@ -36,9 +37,10 @@ pub fn text_columns(source: &Source) -> String {
     source.definition.columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
 }
 
-/// A condition that spares us excluded rows. The rules of `core` are the only meaning of `exclude`; this may keep a row that
-/// they exclude, and never leaves out one that they keep. So the server tests only what it cannot read otherwise: columns
-/// that are text, byte by byte, against ASCII, which is the same in every encoding. All other tests are left to the rules.
+/// A condition that lets the server skip excluded rows. Only the rules of `core` decide what `exclude` means. The
+/// condition may pass a row that the rules exclude, but it never skips a row that they keep. So the server tests only
+/// columns of type text, byte by byte, against ASCII values, which are the same in every encoding. All other tests are
+/// left to the rules.
 #[must_use]
 pub fn captured(source: &Source, prefix: &str) -> Option<String> {
     let tests = source.definition.exclude.iter().filter(|t| source.plain_text.contains(&t.column));
@@ -46,7 +48,7 @@ pub fn captured(source: &Source, prefix: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// NULL counts as in the rules: it fails every test but absence. `None` if only the rules can tell.
+/// As in the rules, NULL fails every test except `present = false`. `None` if only the rules can decide.
 fn test(test: &ColumnTest, prefix: &str) -> Option<String> {
     let column = format!("{prefix}{}", identifier(&test.column));
     let mut values = test.equals.iter().chain(test.one_of.iter().flatten()).chain(&test.prefix);
@@ -67,7 +69,7 @@ fn test(test: &ColumnTest, prefix: &str) -> Option<String> {
     Some(if test.not { format!("not {holds}") } else { holds })
 }
 
-/// Fills the `{name}` places of a statement, in one pass: what is filled in may itself look like a place.
+/// Fills the `{name}` places of a statement in one pass, because a filled-in text may itself look like a place.
 #[must_use]
 pub fn fill(sql: &str, places: &[(&str, &str)]) -> String {
     let mut out = String::with_capacity(sql.len());

@@ -1,4 +1,4 @@
-//! Poison rows staged for a retry, and the policy they are retried by.
+//! Staged rows, and the policy by which they are retried.
 
 use crate::core::retry::RetryPolicy;
 use crate::error::{Context, Result};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// A poison row on its way into the staging. Address fields only.
+/// A rejected row that is going to be staged. It has address fields only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Staging<'a> {
     pub table: &'a str,
@@ -19,11 +19,11 @@ pub struct Staging<'a> {
     pub letter: &'a str,
     pub address: &'a str,
     pub actor: &'a str,
-    /// Why the database refused it, without a value of the row.
+    /// Why the database rejected the row, without a value of the row.
     pub error: &'a str,
     pub payload: &'a Value,
     pub delay: Duration,
-    /// The definition that mapped it.
+    /// The version of the definition that mapped the row.
     pub version: Option<Uuid>,
 }
 
@@ -32,19 +32,20 @@ pub struct Staging<'a> {
 pub struct Staged {
     pub id: Uuid,
     pub key: String,
-    /// How often it was refused so far.
+    /// How often the row was rejected so far.
     pub attempts: u32,
     pub last_error: String,
 }
 
 impl<R> Session<R> {
-    /// The sources that rows are staged of and that no worker has any more.
+    /// Sources that have staged rows but are no longer registered with any worker.
     pub async fn staged_of_nobody(&self) -> Result<Vec<String>> {
         let rows = self.rows(include_str!("sql/retry/of_nobody.sql"), &[]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// The staged rows of a source after `after`, in the order of their identities; all of them, or those that are due.
+    /// The staged rows of a source after `after`, in the order of their identities: all of them, or only those that are
+    /// due.
     pub async fn staged(&self, source: &str, all: bool, after: Uuid, limit: i64) -> Result<Vec<Staged>> {
         let rows = self
             .rows(include_str!("sql/retry/staged.sql"), &[&source, &all, &after, &limit])
@@ -71,7 +72,7 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// The policy of `dot_config`; what cannot be used of it leaves a finding.
+    /// The retry policy in `dot_config`. A value that cannot be used raises a finding.
     pub async fn retry_policy(&self) -> Result<RetryPolicy> {
         let d = RetryPolicy::DEFAULT;
         let number = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
@@ -86,7 +87,7 @@ impl<R: Writes> Session<R> {
         })
     }
 
-    /// Stages a row. True if it was not staged, and no dead letter stood for it, before.
+    /// Stages a row. True if the row was not staged before and had no dead letter.
     pub async fn stage(&self, lease: &Lease, row: &Staging<'_>) -> Result<bool> {
         let delay = millis(row.delay);
         let params: [&(dyn ToSql + Sync); 13] = [
@@ -107,7 +108,7 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("sql/retry/stage.sql"), &params).await?.try_get(0)?)
     }
 
-    /// Refused for the `attempts`th time; tried again after `delay`.
+    /// Records that the row was rejected for the `attempts`th time. It is retried after `delay`.
     pub async fn retry_again(
         &self,
         lease: &Lease,
@@ -123,7 +124,7 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// Takes a row out of the staging; these signals of it are recorded.
+    /// Removes a staged row, because these signals of the row are recorded.
     pub async fn retry_done(&self, lease: &Lease, id: Uuid, signals: &[Uuid]) -> Result<()> {
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &id, &signals];
         self.one(include_str!("sql/retry/done.sql"), &params).await?;

@@ -1,5 +1,5 @@
-//! What a session is for, as a type. A session offers the calls of its part and no others, so a mistake of who does what does
-//! not compile.
+//! The role of a session, as a type. A session offers only the calls of its role, so using a session for the wrong
+//! purpose does not compile.
 //!
 //! | role         | looks on | [`Reads`] | [`Writes`] | [`Administers`] | opened by                                     |
 //! |--------------|----------|-----------|------------|-----------------|-----------------------------------------------|
@@ -14,7 +14,7 @@
 //! - [`Writes`]: the gates, and nothing but the gates: batches, leases, findings, dead letters, the staging, certificates.
 //! - [`Administers`]: what the gates do not cover: migrations, publication, slots, and statements of the caller's own.
 //!
-//! The database has its own say: the roles of `migrations/0007_roles.sql` hold whatever a session's type is.
+//! The database checks as well: the roles of `migrations/0007_roles.sql` apply whatever the type of a session is.
 //!
 //! A writer records a batch:
 //!
@@ -68,7 +68,7 @@ pub enum Onlooker {}
 #[derive(Debug)]
 pub enum Reader {}
 
-/// Writes through the gates: batches, the lease, the chores of the daemon.
+/// Writes through the gates: batches, the lease, the regular upkeep of the daemon.
 #[derive(Debug)]
 pub enum Writer {}
 
@@ -76,7 +76,7 @@ pub enum Writer {}
 #[derive(Debug)]
 pub enum Worker {}
 
-/// Does whatever an operator asks for: migrations, replication objects, the selftest.
+/// Does what an operator asks for: migrations, replication objects, the selftest.
 #[derive(Debug)]
 pub enum Admin {}
 

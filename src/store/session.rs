@@ -1,4 +1,4 @@
-//! One session with the database: its connection, the statements it has prepared, how long it waits for an answer.
+//! One session with the database: its connection, its prepared statements, and how long it waits for an answer.
 
 use crate::config::Target;
 use crate::error::{Error, Kind, Result};
@@ -11,28 +11,27 @@ use tokio::sync::oneshot;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Client, Row, Statement};
 
-/// A session that reads, as another one sees it.
+/// What a second session needs to know to watch a session that reads.
 pub(super) struct Watched {
     pub target: Target,
     pub pid: i32,
     pub cancel: CancelToken,
 }
 
-/// A session with the database and the statements it has prepared. `R` says what it is for, and so what it can be asked; see
-/// [`role`](crate::store::role).
+/// A session with the database. The role `R` says what the session may do; see [`role`](crate::store::role).
 pub struct Session<R> {
     pub(super) client: Client,
     prepared: Mutex<HashMap<String, Statement>>,
-    /// How long a statement may go unanswered before the connection is taken for dead.
+    /// How long a statement may stay unanswered before the connection counts as dead.
     pub(super) patience: Option<Duration>,
     major: u32,
-    /// It reads no view, from its first statement to its last.
+    /// The session reads tables only and no views, for its whole life.
     pub(super) tables_only: bool,
-    /// What another session needs to know to look after this one.
+    /// For the session that watches this one.
     pub(super) watched: Arc<Watched>,
-    /// Its end tells the connection's task that nobody waits for an answer any more.
+    /// Dropping it tells the task of the connection that nobody waits for an answer.
     _wanted: oneshot::Sender<()>,
-    /// A function, because a session holds no value of its role.
+    /// `fn() -> R`, because a session holds no value of type `R`.
     role: PhantomData<fn() -> R>,
 }
 
@@ -43,7 +42,7 @@ impl<R> Session<R> {
         Self { client, prepared, patience, major, tables_only, watched, _wanted: wanted, role }
     }
 
-    /// The same session, which from now on can do no more than a part of what it could.
+    /// Gives up a part of what the session may do.
     #[must_use]
     pub fn into_role<Part>(self) -> Session<Part>
     where
@@ -59,8 +58,8 @@ impl<R> Session<R> {
         self.major
     }
 
-    /// From now on a statement that is not answered within this time fails. A peer that is gone without a word, behind a
-    /// proxy that keeps the connection up, cannot be told from a slow one in any other way.
+    /// From now on a statement that is not answered within this time fails. Behind a proxy that keeps the connection
+    /// open, a timeout is the only way to tell a dead server from a slow one.
     #[must_use]
     pub fn within(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
@@ -109,7 +108,7 @@ impl<R> Session<R> {
 }
 
 impl<R: Administers> Session<R> {
-    /// For statements of the caller's own.
+    /// For statements that the caller writes.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
@@ -120,7 +119,7 @@ impl<R: Administers> Session<R> {
     }
 }
 
-/// Waits for an answer no longer than `patience`, if there is any bound at all.
+/// Waits for an answer, at most `patience` if a limit is given.
 pub(super) async fn answered<T>(
     patience: Option<Duration>,
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,

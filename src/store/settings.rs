@@ -1,17 +1,19 @@
-//! Whether a session got the settings it asked for.
+//! Checks that a session got the settings that it asked for.
 //!
-//! A session asks by the startup parameter `options`. A pooler between us and the server may drop it, as PgBouncer does with
-//! `ignore_startup_parameters = options`, and nothing would say so: rows hidden by a policy would be skipped in silence, and a
-//! commit might be acknowledged before it is durable. So the settings are read back, in one question for each session.
+//! A session asks with the startup parameter `options`. A connection pooler may drop that parameter, as PgBouncer does
+//! with `ignore_startup_parameters = options`, without an error. Then rows that a policy hides would be skipped
+//! silently, and a commit might be acknowledged before it is durable. So each session reads its settings back with one
+//! query.
 
 use crate::error::{Error, Result};
 use crate::store::quote;
 use std::collections::BTreeMap;
 
-/// Reads as zero on a Unix socket and on platforms that do not have it; nothing depends on it but how soon we are given up.
+/// This setting reads as zero on a Unix socket and on platforms without it. It only affects how soon the server gives
+/// up a dead client.
 const MAY_DIFFER: &str = "tcp_user_timeout";
 
-/// Asks for what [`compare`] needs, and for the session's process: one row of two texts.
+/// The query for the settings that [`compare`] needs and for the session's process id: one row of two texts.
 #[must_use]
 pub fn question(options: &str) -> String {
     let names: Vec<String> = asked(options).into_keys().collect();
@@ -19,7 +21,7 @@ pub fn question(options: &str) -> String {
     quote::fill(include_str!("sql/session/settings.sql"), &[("names", &names)])
 }
 
-/// Holds what the server answered against what was asked for.
+/// Compares the server's answer with the settings that were asked for.
 pub fn compare(options: &str, answer: &str) -> Result<()> {
     let found: BTreeMap<String, String> = answer
         .lines()
@@ -42,9 +44,9 @@ pub fn compare(options: &str, answer: &str) -> Result<()> {
     )))
 }
 
-/// The settings of an options string, the last of each name, as `pg_settings` would show them.
+/// The settings of an options string, as `pg_settings` shows them. The last setting of a name counts.
 fn asked(options: &str) -> BTreeMap<String, String> {
-    // A backslash makes a space part of a value.
+    // In `options` a backslash before a space makes the space part of the value.
     let options = options.replace("\\ ", "\u{0}");
     let words = options.split_ascii_whitespace().filter_map(|word| word.split_once('='));
     words
@@ -53,7 +55,7 @@ fn asked(options: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Without the spaces that the server adds to lists.
+/// Removes the spaces that the server adds to lists.
 fn plain(value: &str) -> String {
     value.replace('\u{0}', " ").replace(", ", ",")
 }

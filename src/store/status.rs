@@ -1,4 +1,4 @@
-//! What `status` shows, read from views and never from a source table.
+//! The output of `status`. It is read from views and never from a source table.
 
 use crate::core::doctor::seconds_left;
 use crate::error::{Context, Result};
@@ -15,12 +15,12 @@ pub struct Status {
     pub stream: Option<StreamStatus>,
     /// Slots of ours that the configuration does not name and no session reads.
     pub unused_slots: Vec<UnusedSlot>,
-    /// Whose open transaction keeps certificates from advancing.
+    /// The open transaction that holds the frontier back, and so the certificates.
     pub frontier_held_back_by: Option<String>,
     pub captured_waiting: i64,
-    /// What waits was counted to a limit; there may be more.
+    /// The counts stopped at a limit; there may be more.
     pub at_least: bool,
-    /// Poison rows that will be tried again.
+    /// Staged rows.
     pub retrying: i64,
     pub dead_letters: i64,
     pub dirty_groups: i64,
@@ -36,9 +36,10 @@ pub struct WorkerStatus {
     pub mode: Option<String>,
     pub reason: Option<String>,
     pub tick_age_seconds: f64,
-    /// Since when everything is known to be handed off; `None` before the daemon has said.
+    /// Time since the last moment up to which everything is known to be handed off; `None` before the daemon has
+    /// reported.
     pub lag_seconds: Option<f64>,
-    /// Why it goes slower, or puts heavy work off.
+    /// Why the lanes pause, or why certifying passes are deferred.
     pub pace: Option<String>,
     #[serde(skip)]
     slot_budget: Option<i64>,
@@ -66,9 +67,9 @@ pub struct StreamStatus {
     pub confirmed_lsn: Option<String>,
     pub active: bool,
     pub retained_bytes: Option<i64>,
-    /// When the daemon gives the slot up.
+    /// The amount of retained log at which the daemon drops the slot.
     pub budget_bytes: Option<i64>,
-    /// At the rate the daemon last saw; `None` when it does not grow.
+    /// Computed from the rate that the daemon last measured; `None` when the retained log does not grow.
     pub seconds_to_budget: Option<f64>,
 }
 

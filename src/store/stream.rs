@@ -1,4 +1,4 @@
-//! How far the stream of a slot is recorded, and where the server's log is.
+//! The recorded position of a slot's stream, and the position of the server's log.
 
 use crate::core::continuity::Position;
 use crate::core::lsn::Lsn;
@@ -22,7 +22,7 @@ impl<R> Session<R> {
         .transpose()
     }
 
-    /// Where the server's log ends now.
+    /// The present end of the server's log.
     pub async fn current_lsn(&self) -> Result<Lsn> {
         Ok(from_pg(self.one(include_str!("sql/stream/current_lsn.sql"), &[]).await?.try_get(0)?))
     }
@@ -40,7 +40,7 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// Records that nothing of ours is missing up to `lsn`.
+    /// Records that every row before `lsn` is handed off.
     pub async fn confirm_stream(&self, lease: &Lease, slot: &str, lsn: Lsn) -> Result<()> {
         let lsn = to_pg(lsn);
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &slot, &lsn];
@@ -48,12 +48,12 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// Writes a message to the log that a live stream brings back, and says where.
+    /// Writes a message to the log, which a live stream then delivers. Returns its position.
     pub async fn emit_probe(&self) -> Result<Lsn> {
         Ok(from_pg(self.one(include_str!("sql/stream/emit_probe.sql"), &[]).await?.try_get(0)?))
     }
 
-    /// Has the log written to disk up to now, and says up to where.
+    /// Makes the server write its log to disk. Returns the position up to which it is written.
     pub async fn flush_log(&self) -> Result<Lsn> {
         Ok(from_pg(self.one(include_str!("sql/stream/flush_log.sql"), &[]).await?.try_get(0)?))
     }

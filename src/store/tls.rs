@@ -1,4 +1,4 @@
-//! Encrypting a session, as strictly as the target asks for.
+//! Encryption of sessions, as strict as the target asks for.
 
 use crate::config::{Target, Tls};
 use crate::error::{Error, Result};
@@ -9,12 +9,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Whether a session with this target is not encrypted: by its own wish, or because it stays on this machine.
+/// Whether a session is not encrypted: because TLS is disabled, or because it uses a Unix socket.
 pub(super) fn is_plain(target: &Target) -> bool {
     target.tls == Tls::Disable || target.host().starts_with('/')
 }
 
-/// What the driver encrypts a session with.
+/// The TLS connector for the driver.
 pub(super) fn connector(target: &Target) -> Result<MakeRustlsConnect> {
     Ok(MakeRustlsConnect::new(client_config(target)?))
 }
@@ -46,7 +46,7 @@ fn roots(target: &Target) -> Result<RootCertStore> {
     Ok(store)
 }
 
-/// `sslmode=prefer`, and `require` without a root certificate, encrypt without asking who is there, as libpq does.
+/// `sslmode=prefer`, and `require` without a root certificate, encrypt without verifying the server, as libpq does.
 #[derive(Debug)]
 struct Unchecked(Arc<rustls::crypto::CryptoProvider>);
 

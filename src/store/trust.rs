@@ -1,4 +1,4 @@
-//! Whom each source believes.
+//! Trust: the producers that each source believes.
 
 use crate::error::{Context, Result};
 use crate::store::Session;
@@ -11,29 +11,29 @@ use tokio_postgres::types::ToSql;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrustPolicy {
     pub source: String,
-    /// What names the producer of a row: `source_system` or `actor_ref`.
+    /// The column role that names the producer of a row: `source_system` or `actor_ref`.
     pub by: String,
-    /// The known producers; `None`: whoever may write the table is trusted.
+    /// The trusted producers; `None` if every producer is trusted.
     pub producers: Option<Vec<String>>,
-    /// Captured handoffs that wait, by unknown producer.
+    /// Captures that wait, counted for each producer that is not trusted.
     pub waiting: Value,
 }
 
-/// Signals moved per commit; every batch waits meanwhile, for less than a lone row may take.
+/// Signals moved in one commit. Every batch waits meanwhile, so the number is kept small.
 const PROMOTED_AT_ONCE: i32 = 5_000;
 
-/// What became of a part of what waits to be promoted.
+/// The result of promoting one part of the captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promoted {
     pub rows: i64,
     pub more: bool,
 }
 
-/// What a grant or a revocation came to.
+/// The result of granting or revoking trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrustChange {
     pub changed: bool,
-    /// Rows that were captured as untrusted and are handed off now.
+    /// Rows that were captured as untrusted and are now handed off.
     pub promoted: i64,
 }
 
@@ -56,7 +56,7 @@ impl<R> Session<R> {
             .collect()
     }
 
-    /// Whether something was captured as untrusted whose producer is trusted by now.
+    /// Whether a capture waits whose producer has become trusted.
     pub async fn promotable(&self, worker: &str) -> Result<bool> {
         Ok(self.one(include_str!("sql/trust/promotable.sql"), &[&worker]).await?.try_get(0)?)
     }
@@ -76,7 +76,8 @@ impl<R: Writes> Session<R> {
         Ok(TrustChange { changed: row.try_get(0)?, promoted: row.try_get(1)? })
     }
 
-    /// Promotes a part of it, so that no batch waits long for the lock that it takes. Without a lease, as an operator.
+    /// Promotes one part of the captures, so that no batch waits long for the lock. An operator calls it without a
+    /// lease.
     pub async fn promote_trusted(&self, worker: &str, lease: Option<&Lease>) -> Result<Promoted> {
         let (_, owner, term) = parts(lease);
         let params: [&(dyn ToSql + Sync); 4] = [&worker, &owner, &term, &PROMOTED_AT_ONCE];

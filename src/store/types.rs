@@ -1,4 +1,4 @@
-//! Event types: registered, activated, drained.
+//! Event types: listing, activating and draining them.
 
 use crate::error::{Context, Error, Result};
 use crate::store::Session;
@@ -12,15 +12,15 @@ pub struct EventType {
     pub event_type: String,
     pub event_stream: String,
     pub active: bool,
-    /// Captured handoffs that wait for the type's activation.
+    /// Captures that wait for the type to become active.
     pub waiting: i64,
 }
 
-/// What became of a chunk of captured handoffs.
+/// The result of draining one chunk of captures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drained {
     pub moved: i64,
-    /// Refused by the outbox, and staged for a retry.
+    /// Signals that the outbox rejected; their rows are staged for a retry.
     pub refused: i64,
 }
 
@@ -52,7 +52,7 @@ impl<R> Session<R> {
             .collect()
     }
 
-    /// Active types for which something still waits.
+    /// Active types that still have captures.
     pub async fn drainable(&self) -> Result<Vec<String>> {
         let rows = self.rows(include_str!("sql/types/drainable.sql"), &[]).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -60,12 +60,12 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// True if that changed it.
+    /// Activates or deactivates a type. True if this changed its state.
     pub async fn set_type_active(&self, event_type: &str, active: bool) -> Result<bool> {
         Ok(self.one(include_str!("sql/types/set_active.sql"), &[&event_type, &active]).await?.try_get(0)?)
     }
 
-    /// Moves one chunk of captured handoffs to the outbox. Without a lease, as an operator.
+    /// Moves one chunk of captures to the outbox. An operator calls it without a lease.
     pub async fn drain(&self, lease: Option<&Lease>, event_type: &str, limit: i32) -> Result<Drained> {
         let (worker, owner, term) = parts(lease);
         let params: [&(dyn ToSql + Sync); 5] = [&worker, &owner, &term, &event_type, &limit];

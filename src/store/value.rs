@@ -7,7 +7,7 @@ use tokio_postgres::types::{FromSql, IsNull, PgLsn, ToSql, Type, to_sql_checked}
 
 type Failure = Box<dyn std::error::Error + Sync + Send>;
 
-/// An instant as the server itself keeps it, infinities and all.
+/// An instant in the representation of the server, including the infinities.
 #[derive(Debug, Clone, Copy)]
 pub struct Instant(pub PgInstant);
 
@@ -34,7 +34,7 @@ impl<'a> FromSql<'a> for Instant {
     }
 }
 
-/// Text that need not be UTF-8: a SQL_ASCII database hands out whatever bytes it was given.
+/// Text that need not be UTF-8: a SQL_ASCII database returns the bytes that were stored.
 pub struct Text(pub String);
 
 impl<'a> FromSql<'a> for Text {

@@ -1,4 +1,4 @@
-//! The watchdog, the heartbeat, and what the server says of its load.
+//! The watchdog, the heartbeat, and the load of the server.
 
 use crate::error::{Context, Error, Result};
 use crate::store::Session;
@@ -19,21 +19,21 @@ pub struct WorkerWatch {
     pub cadence_seconds: f64,
     /// `ok`, `warning` or `critical`.
     pub verdict: String,
-    /// It was stopped on purpose.
+    /// The worker was stopped on purpose.
     pub resigned: bool,
 }
 
-/// A look at the server; see `sql/watch/load.sql`.
+/// The server's load at one moment; see `sql/watch/load.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLoad {
     pub lock_waits: i64,
     pub blocked_by_us: i64,
     pub standby_lag: Option<i64>,
-    /// Of the day, UTC, by the server's clock.
+    /// The minute of the day in UTC, by the server's clock.
     pub minute: i32,
 }
 
-/// How many groups were dirtied between two looks.
+/// How many groups became dirty between two looks.
 #[derive(Debug, Clone, Copy)]
 pub struct Dirtied {
     pub signals: i64,
@@ -53,7 +53,7 @@ impl<R> Session<R> {
         })
     }
 
-    /// Counts since a look before; the first look counts nothing.
+    /// Counts since the previous look; the first look counts nothing.
     pub async fn dirtied(&self, worker: &str, before: Option<&Dirtied>) -> Result<Dirtied> {
         let (signals, since) = before.map_or((-1, None), |b| (b.signals, Some(b.at.0)));
         let params: [&(dyn ToSql + Sync); 3] = [&worker, &signals, &since];
@@ -69,7 +69,7 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// Looks who is silent; raises and resolves the findings about it.
+    /// Checks for silent workers; raises and resolves the findings about them.
     pub async fn watch(&self) -> Result<Vec<WorkerWatch>> {
         let rows =
             self.rows(include_str!("sql/watch/watch.sql"), &[]).await.map_err(|e| match e.state() {
@@ -92,7 +92,7 @@ impl<R: Writes> Session<R> {
             .collect()
     }
 
-    /// Publishes what was done since the last heartbeat, as an event where its type is active.
+    /// Publishes the work since the last heartbeat, as an event if its type is active.
     pub async fn heartbeat(&self, lease: &Lease) -> Result<Value> {
         let params: [&(dyn ToSql + Sync); 3] = [&lease.worker, &lease.owner, &lease.term];
         let row = self.one(include_str!("sql/watch/heartbeat.sql"), &params).await.context("heartbeat")?;

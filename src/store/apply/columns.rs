@@ -1,4 +1,4 @@
-//! A batch as the gate takes it: a column for each field, and each rule once.
+//! A batch in the form that the gate accepts: one array for each field, and each rule once.
 
 use super::{Advance, CursorStep, key_text};
 use crate::core::coalesce::Batch;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// The rules met in a batch, once each; signals refer to them by place.
+/// The rules of a batch, each once. A signal refers to its rule by position.
 #[derive(Default)]
 pub(super) struct Rules<'a> {
     faces: Vec<&'a Arc<RuleFace>>,
@@ -45,7 +45,7 @@ impl<'a> Rules<'a> {
         out
     }
 
-    /// PostgreSQL counts from one.
+    /// The position of a rule in the arrays. PostgreSQL counts from one.
     fn place(&self, face: &Arc<RuleFace>) -> i32 {
         let at = self.faces.iter().position(|f| Arc::ptr_eq(f, face)).unwrap_or_default();
         i32::try_from(at + 1).unwrap_or(i32::MAX)
@@ -62,7 +62,7 @@ pub(super) struct Signals<'a> {
     subject: Vec<Uuid>,
     rule: Vec<i32>,
     standing: Vec<i16>,
-    /// Of each, whether it is the one that stands for its object.
+    /// For each signal, whether it stands for its object; see [`Batch::stands_for_object`].
     for_object: &'a [Option<bool>],
     object_type: Vec<&'a str>,
     object_ref: Vec<&'a str>,

@@ -1,4 +1,4 @@
-//! A batch of one signal, by the gate made for it: what a birth of a quiet system waits for.
+//! A batch of one signal, recorded through a gate of its own. On a quiet system this is the path whose latency matters.
 
 use super::{Advance, Applied, CursorStep, key_text};
 use crate::core::captured_by::CapturedBy;
@@ -14,7 +14,7 @@ use crate::store::role::Writes;
 use crate::store::value::{Instant, to_pg};
 use tokio_postgres::types::ToSql;
 
-/// One trusted, mapped signal of one row, with nothing about it that only the general gate does.
+/// One trusted, mapped signal of one row that needs nothing of what only the general gate does.
 pub(super) struct Lone<'a> {
     signal: &'a Handoff,
     marks_object: bool,

@@ -1,4 +1,4 @@
-//! Sources, stream, worker, and what waits for a person.
+//! Checks of the sources, the stream, the worker, and everything that waits for an operator.
 
 use super::server::budget;
 use super::{Looked, told};
@@ -100,7 +100,8 @@ impl<R> Session<R> {
         let read = if active { "read" } else { "not read by anybody" };
         let mut checks = vec![Check::ok(NAME, format!("{} at {}, {read}", config.slot, slot.confirmed))];
         if let Some(bytes) = slot.retained {
-            // What the daemon said it keeps to, if we may know; else what this configuration says.
+            // The budget that the daemon reported, if this role may read it; otherwise the budget of this
+            // configuration.
             let said = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await;
             let (said, rate) = match said {
                 Ok(Some(row)) => (row.try_get::<_, Option<i64>>("slot_budget")?, row.try_get("slot_rate")?),
@@ -111,7 +112,7 @@ impl<R> Session<R> {
         Ok(checks)
     }
 
-    /// Whatever the mode: a slot retains log whether the daemon polls or streams.
+    /// Checked in every mode: a slot retains log whether the daemon polls or streams.
     pub(super) async fn look_at_unused_slots(&self, config: &Config) -> Looked {
         let unused = self.unused_slots(&config.slot).await?;
         let check = |s: &UnusedSlot| doctor::unused_slot(&s.slot, s.retained_bytes, budget(config));
@@ -237,7 +238,7 @@ impl<R: Reads> Session<R> {
         Ok(checks)
     }
 
-    /// What reading a source for the first time will leave open.
+    /// The open ranges that the first read of a source will leave.
     async fn burnt_ids(&self, source: &Source) -> Looked {
         let (table, id) = (quote::table(&source.definition), quote::identifier(&source.definition.id.column));
         let sql = quote::fill(include_str!("../sql/doctor/burnt.sql"), &[("table", &table), ("id", &id)]);

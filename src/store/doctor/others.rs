@@ -1,4 +1,5 @@
-//! What others may put in our way: names in schemas that matter, and triggers on the tables that the gates write to.
+//! Objects of other owners that can interfere: names in the schemas we use, and triggers on the tables that the gates
+//! write to.
 
 use super::Looked;
 use crate::core::doctor::{self, Check, ForeignTrigger};

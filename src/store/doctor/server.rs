@@ -1,4 +1,4 @@
-//! The server, the role, and whether what is installed is what this program expects.
+//! Checks of the server, of the role, and of the installed schema against what this build expects.
 
 use super::Looked;
 use crate::config::Config;
@@ -11,7 +11,7 @@ impl<R> Session<R> {
     pub(super) async fn look_at_server(&self, config: &Config) -> Looked {
         let before = unix_seconds();
         let row = self.one(include_str!("../sql/doctor/server.sql"), &[&config.slot]).await?;
-        // The server's reading lies somewhere between ours.
+        // The server read its clock somewhere between our two readings.
         let ours = f64::midpoint(before, unix_seconds());
         let (slot, read): (bool, bool) = (row.try_get("slot_there")?, row.try_get("slot_read")?);
         let (must, may) = (config.intent == Intent::Stream, config.intent != Intent::Poll);
@@ -75,7 +75,7 @@ impl<R> Session<R> {
         }])
     }
 
-    /// Live tables are never altered by us; each difference is named.
+    /// The daemon never alters a live table, so each difference is reported by name.
     pub(super) async fn look_at_shape(&self) -> Looked {
         const NAME: &str = "shape";
         let differences = self.shape_differences().await?;

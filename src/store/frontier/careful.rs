@@ -1,4 +1,5 @@
-//! A pass over rows some of which the server cannot send: their places are read first, then the rows at them, by halving.
+//! A frontier pass over a table with rows that the server cannot send. The pass reads the places (`ctid`) of the rows
+//! first, then the rows at those places. It halves a group of rows until the unreadable row is found.
 
 use crate::core::handoff::Source;
 use crate::core::row::Row;
@@ -12,10 +13,10 @@ use std::time::Duration;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
-/// A frontier pass that reads the places of rows first, and then the rows at them, all in one snapshot.
+/// A frontier pass that reads the places of rows first and then the rows, all in one snapshot.
 pub(super) struct Careful {
     source: Source,
-    /// The places of rows whose very key cannot be read.
+    /// The places of rows whose key cannot be read.
     lost: Vec<String>,
 }
 
@@ -26,7 +27,7 @@ impl Careful {
 }
 
 impl FrontierRead<'_> {
-    /// As [`next`](Self::next), of a pass that is read with care.
+    /// As [`next`](Self::next), for a pass that reads carefully.
     pub(super) async fn next_carefully(&mut self, limit: i32) -> Result<Vec<Row>> {
         let limit = limit.min(i32::try_from(CAREFUL_PAGE).unwrap_or(i32::MAX));
         loop {
@@ -41,7 +42,8 @@ impl FrontierRead<'_> {
         }
     }
 
-    /// A row without a key has no name to be set aside by: then the pass does not count, though all others are handed off.
+    /// A row whose key cannot be read cannot become a dead letter, because nothing identifies it. The pass then does
+    /// not count as complete, although all other rows are handed off.
     pub fn complete(&self) -> Result<()> {
         let Some(Careful { source, lost }) = &self.careful else { return Ok(()) };
         let Some(first) = lost.first() else { return Ok(()) };
@@ -109,7 +111,7 @@ impl Careful {
     }
 }
 
-/// Rows at these places. If that fails the transaction goes on without it.
+/// Reads the rows at these places. If the read fails, the transaction continues from a savepoint.
 async fn attempt(
     transaction: &Transaction<'_>,
     patience: Option<Duration>,

@@ -1,4 +1,5 @@
-//! The frontier: the transaction id below which everything of a source is handed off. A pass reads what was written since.
+//! The frontier: the transaction id below which everything of a source is handed off. A pass reads the rows written
+//! since.
 
 mod careful;
 mod pass;
@@ -18,7 +19,7 @@ use tokio_postgres::types::ToSql;
 /// What a snapshot covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Every transaction below it has ended; what is not visible here was written at or above it.
+    /// Every transaction below `xmin` has ended. A row that this snapshot does not show was written at or above `xmin`.
     pub xmin: u64,
     pub next: u64,
     pub system_identifier: String,
@@ -26,14 +27,14 @@ pub struct Snapshot {
     pub taken_at: String,
 }
 
-/// The relation that is read under a source's table name, and the file its rows are in.
+/// The relation that the name of a source's table refers to, and the file that holds its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relation {
     pub oid: u32,
     pub filenode: Option<u32>,
 }
 
-/// How far a source was compared, on which server and in which relation.
+/// The recorded frontier of a source, with the server and the relation that it is valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frontier {
     pub xid: u64,
@@ -42,7 +43,7 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Why rows cannot be selected by it, seen from a snapshot and, where one is read, a relation.
+    /// Why this frontier cannot select rows, given a snapshot and, if one is read, a relation.
     #[must_use]
     pub fn distrust(&self, snapshot: &Snapshot, relation: Option<Relation>) -> Option<Distrust> {
         let same_server = self.system_identifier == snapshot.system_identifier;
@@ -67,12 +68,12 @@ impl<R> Session<R> {
         Snapshot::from_row(&self.one(include_str!("../sql/frontier/snapshot.sql"), &[]).await?)
     }
 
-    /// Who holds the frontier back, in words.
+    /// Describes the session or prepared transaction that holds the frontier back.
     pub async fn frontier_holder(&self) -> Result<Option<String>> {
         Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
     }
 
-    /// The same, and since how many seconds.
+    /// As [`frontier_holder`](Self::frontier_holder), with the number of seconds that the transaction is open.
     pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
         let row = self.optional(include_str!("../sql/frontier/holder.sql"), &[]).await?;
         row.map(|row| {
@@ -90,7 +91,7 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// Moves the frontier after everything below it, in this relation, was handed off.
+    /// Advances the frontier. The caller has handed off everything below it in this relation.
     pub async fn advance_frontier(
         &self,
         lease: &Lease,
@@ -135,12 +136,13 @@ impl Snapshot {
     }
 }
 
-/// Up to so many transactions are listed one by one. A list is the cheaper of the two, until it no longer fits the processor's
-/// caches: measured on a million rows, 1.3 times a bare count with a thousand ids, 1.7 with sixty thousand; bytes take 1.6.
+/// The largest window that is written as a list of transaction ids. A list is cheaper than a comparison of bytes until
+/// it no longer fits the processor's caches. Measured on a million rows, relative to a bare count: 1.3 with a thousand
+/// ids, 1.7 with sixty thousand ids, 1.6 with bytes.
 const LISTED: u32 = 16_384;
 
-/// Selects rows that a transaction of this window inserted. Transaction ids have no order, but they are equal or not, and as
-/// bytes they have one. The server may share such a scan among several processes, which it may not with `age`.
+/// A condition for rows that a transaction of this window inserted. The type `xid` has no order, but it has equality,
+/// and its bytes have an order. The server can run such a scan in parallel, which it cannot do with `age`.
 #[must_use]
 pub fn written_in(window: Window) -> String {
     if window.width() <= LISTED {

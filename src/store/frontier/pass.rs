@@ -18,40 +18,40 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Portal, RowStream, Transaction};
 
-/// How long a scan may run before its next rows come; the server's own bound of `sql/frontier/settings.sql`.
+/// How long a scan may run until its next rows arrive; the same limit as in `sql/frontier/settings.sql`.
 const LONGEST_SCAN: Duration = Duration::from_secs(600);
 
-/// How often a transaction that waits says that it is there; well below the server's bound of `connect::READING`.
+/// How often an idle transaction sends a sign of life; well below the idle timeout in `connect::READING`.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 
-/// How many rows of unknown width are asked for first.
+/// The size of the first request, when the width of the rows is not known yet.
 const FIRST_ROWS: i32 = 500;
 
-/// One frontier pass: a REPEATABLE READ snapshot, a look at every row, and a portal over those that are selected.
+/// One frontier pass: a REPEATABLE READ snapshot, one scan of every row, and a portal over the selected rows.
 pub struct FrontierRead<'a> {
-    /// None after it gave way.
+    /// `None` after the pass gave way to a session that waited for its lock.
     pub(super) transaction: Option<Transaction<'a>>,
     pub(super) lookout: Lookout,
-    /// None when nothing is selected.
+    /// `None` when no row is selected.
     pub(super) portal: Option<Portal>,
-    /// Rows are read one by one where they cannot be read together.
+    /// Set if rows are read one by one where they cannot be read together.
     pub(super) careful: Option<Careful>,
-    /// How many rows the table has in all.
+    /// The number of rows in the table.
     there: i64,
-    /// Rows that were asked for and not yet taken: they wait in the socket, not in memory.
+    /// Rows that were requested and not read yet. They wait in the socket and use no memory of ours.
     fetched: Option<Pin<Box<RowStream>>>,
-    /// How many bytes a row had on average in the widest batch.
+    /// The average size of a row in bytes, in the batch with the widest rows.
     width: usize,
     patience: Option<Duration>,
     pub snapshot: Snapshot,
     pub relation: Relation,
-    /// Why everything is compared, if it is.
+    /// Why this pass compares every row; `None` if it reads only the rows since the frontier.
     pub full: Option<Distrust>,
 }
 
 impl<R: Reads> Session<R> {
-    /// Opens a pass over every row not older than the recorded frontier. `carefully`: some of them cannot be read, as a pass
-    /// before this one found out.
+    /// Opens a pass over every row that is not older than the recorded frontier. `carefully` is set when an earlier
+    /// pass found rows that cannot be read.
     pub async fn read_frontier(
         &mut self,
         worker: &str,
@@ -62,12 +62,13 @@ impl<R: Reads> Session<R> {
         let (patience, mut lookout) = (self.patience, self.lookout());
         let begin = self.client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
         let transaction = answered(patience, begin.read_only(true).start()).await?;
-        // The snapshot is taken by this statement and holds for all that follow.
+        // This statement takes the snapshot, which holds for all statements that follow.
         let taken = transaction.query_one(include_str!("../sql/frontier/snapshot.sql"), &[]);
         let row = answered(patience, taken).await.context("taking a snapshot")?;
         let snapshot = Snapshot::from_row(&row)?;
         let relation = relation_read(&transaction, patience, source).await?;
-        // A sequential scan of a large table may take longer than a poll is allowed to; waiting for the table's lock may not.
+        // Longer timeouts apply only from here on: the scan of a large table may take longer than a poll, but waiting
+        // for its lock may not.
         let settings = transaction.batch_execute(include_str!("../sql/frontier/settings.sql"));
         answered(patience, settings).await?;
         let (full, predicate) = selected(known.as_ref(), &snapshot, relation);
@@ -92,7 +93,7 @@ impl<R: Reads> Session<R> {
     }
 }
 
-/// Why everything is compared, if it is, and the condition that selects rows.
+/// The reason to compare every row, if there is one, and the condition that selects rows.
 fn selected(known: Option<&Frontier>, snapshot: &Snapshot, relation: Relation) -> (Option<Distrust>, String) {
     let Some(frontier) = known else { return (Some(Distrust::First), "true".to_owned()) };
     match frontier.distrust(snapshot, Some(relation)) {
@@ -101,7 +102,7 @@ fn selected(known: Option<&Frontier>, snapshot: &Snapshot, relation: Relation) -
     }
 }
 
-/// How many rows the table has, and the place of the first that is selected.
+/// The number of rows in the table, and the place of the first selected row.
 async fn scan(
     transaction: &Transaction<'_>,
     patience: Option<Duration>,
@@ -116,7 +117,7 @@ async fn scan(
     Ok((scanned.try_get("there")?, scanned.try_get("first")?))
 }
 
-/// A portal over the selected rows from the place `first` on, or over their places if they are read with care.
+/// A portal over the selected rows from the place `first` on, or over their places if the pass reads carefully.
 async fn bind(
     transaction: &Transaction<'_>,
     patience: Option<Duration>,
@@ -131,10 +132,11 @@ async fn bind(
     bound.map_err(Error::of_source).context(format!("reading {}", source.name()))
 }
 
-/// Which relation this transaction reads as the source. Reading from it comes first, though nothing is read: that takes the
-/// lock which every swap, rewrite and truncation has to wait for, until the transaction ends. So what is answered is what the
-/// pass compares, and a table that takes its place later is never recorded as seen. The snapshot may be older than a swap;
-/// rows of the new table that it does not show were written at or above its xmin, which the next pass selects.
+/// Finds the relation that this transaction reads as the source. The function first runs a read that returns no row: it
+/// takes the lock that every swap, rewrite and truncation must wait for until the transaction ends. So the relation
+/// found is the one that the pass compares, and a table that replaces it later is never recorded as read. The snapshot
+/// may be older than a swap. Rows of the new table that the snapshot does not show were written at or above its xmin,
+/// and the next pass selects those.
 async fn relation_read(
     transaction: &Transaction<'_>,
     patience: Option<Duration>,
@@ -151,12 +153,13 @@ async fn relation_read(
 }
 
 impl FrontierRead<'_> {
-    /// The next rows, at most `limit` and about [`BATCH_BYTES`]; none when the pass is over.
+    /// The next rows, at most `limit` and about [`BATCH_BYTES`]. Empty when the pass is over.
     pub async fn next(&mut self, limit: i32) -> Result<Vec<Row>> {
         if self.careful.is_some() {
             return self.next_carefully(limit).await;
         }
-        // Not more than fit a batch: what we do not take the server waits to send, and meanwhile it cannot be cancelled.
+        // Request only what fits a batch: the server waits to send rows that we do not read, and cannot be cancelled
+        // meanwhile.
         let fit =
             i32::try_from(BATCH_BYTES.checked_div(self.width).unwrap_or(usize::MAX)).unwrap_or(i32::MAX);
         let limit = limit.min(if self.width == 0 { FIRST_ROWS } else { fit.max(1) });
@@ -169,14 +172,14 @@ impl FrontierRead<'_> {
         Ok(rows)
     }
 
-    /// How long the next rows may take to come.
+    /// How long to wait for the next rows.
     pub(super) fn scan_patience(&self) -> Option<Duration> {
         self.patience.map(|p| p + LONGEST_SCAN)
     }
 
-    /// Does something else while the transaction waits. The server ends a transaction that says nothing for a few seconds,
-    /// because whoever holds it may be stopped; so we say that we are not. If somebody waits for it, it ends, and the next
-    /// read says so; what was begun is done to its end.
+    /// Runs `work` while the transaction stays open. The server ends a transaction that is idle for two seconds,
+    /// because its client may be stopped, so this function sends signs of life. If another session waits for the lock,
+    /// the transaction ends and the next read reports that. `work` is completed in either case.
     pub async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         while let Some(transaction) = &self.transaction {
@@ -184,21 +187,21 @@ impl FrontierRead<'_> {
                 done = &mut work => return done,
                 () = self.lookout.noticed() => true,
                 () = tokio::time::sleep(SIGN_OF_LIFE) => {
-                    // An empty statement, sent and not waited for: its answer comes after the rows that wait in the socket.
-                    // What is wrong with the session is told to whoever fetches next.
+                    // An empty statement, sent without waiting: its answer comes after the rows in the socket. The next
+                    // fetch reports any error of the session.
                     let _ = transaction.batch_execute("").now_or_never();
                     false
                 }
             };
             if wanted {
-                // Dropping them discards the rows and sends the rollback, neither of which is waited for.
+                // Dropping both discards the rows and sends the rollback. Neither waits for the server.
                 (self.fetched, self.transaction) = (None, None);
             }
         }
         work.await
     }
 
-    /// Whether every id that was handed off still has its row, in the same snapshot.
+    /// Counts, in the same snapshot, whether every id that was handed off still has its row.
     pub async fn conservation(&mut self, worker: &str, source: &Source) -> Result<Option<Conservation>> {
         let definition = &source.definition;
         let Some((lowest, highest)) = definition.id.id_type.bounds() else { return Ok(None) };
@@ -233,7 +236,7 @@ impl FrontierRead<'_> {
     }
 }
 
-/// The next rows of a portal, and their bytes. What is beyond a batch stays in `fetched`.
+/// The next rows of a portal, and their size in bytes. Rows beyond one batch stay in `fetched`.
 async fn fetch(
     transaction: &Transaction<'_>,
     portal: &Portal,
@@ -260,7 +263,7 @@ async fn fetch(
             }
         }
         *fetched = None;
-        // What was left of an earlier request may have been nothing; only a new one that brings none is the end.
+        // An earlier request may have nothing left. Only a new request without rows means the end.
         if asked || !rows.is_empty() {
             return Ok((rows, bytes));
         }

@@ -1,5 +1,5 @@
-//! Migrations and the way back. Substrate objects are created only where absent and never altered; what was created is
-//! recorded, so that reverting drops that and nothing else.
+//! Migrations and their revert. `migrate` creates substrate objects only where they are absent and never alters an
+//! existing one. It records what it created, so that a revert drops exactly that.
 
 mod revert;
 mod steps;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use steps::{STEPS, Step, checksum, objects};
 use tokio_postgres::Transaction;
 
-/// What was or would be done, for people and scripts.
+/// What one step did or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepReport {
     pub version: i32,
@@ -43,14 +43,14 @@ impl<R> Session<R> {
         Ok(STEPS.iter().map(state).collect())
     }
 
-    /// How the live tables differ from what the gates write to, each difference in words.
+    /// Describes each difference between the live tables and what the gates need.
     pub async fn shape_differences(&self) -> Result<Vec<String>> {
         self.rows(include_str!("../sql/migrate/shape.sql"), &[]).await?.iter().map(shape_difference).collect()
     }
 }
 
 impl<R: Administers> Session<R> {
-    /// Applies what is missing, in one transaction: all of it or none.
+    /// Applies the missing steps in one transaction.
     pub async fn migrate(&mut self, dry_run: bool) -> Result<Vec<StepReport>> {
         let transaction = self.client.transaction().await?;
         transaction
@@ -80,7 +80,7 @@ impl<R: Administers> Session<R> {
     }
 }
 
-/// Whether a step is in force; an error if another build applied it.
+/// Whether a step is applied. An error if another build applied it.
 async fn is_applied(transaction: &Transaction<'_>, step: &Step) -> Result<bool> {
     let done = transaction.query_opt(include_str!("../sql/migrate/step.sql"), &[&step.version]).await?;
     let Some(row) = done else { return Ok(false) };
@@ -94,7 +94,7 @@ async fn is_applied(transaction: &Transaction<'_>, step: &Step) -> Result<bool> 
     Err(Error::new(Kind::Catalogue, problem))
 }
 
-/// Applies a step and records it; the objects that it created, and those that were there before.
+/// Applies a step and records it. Returns the objects that it created and those that existed before.
 async fn apply(transaction: &Transaction<'_>, step: &Step) -> Result<(Vec<String>, Vec<String>)> {
     let (mut created, mut adopted) = (Vec::new(), Vec::new());
     for (object, sql) in objects(step.up) {
@@ -109,7 +109,8 @@ async fn apply(transaction: &Transaction<'_>, step: &Step) -> Result<(Vec<String
         let doing = || format!("migration {} ({})", step.version, step.name);
         transaction.batch_execute(sql).await.context(doing())?;
     }
-    // The substrate, of which some may have been there in a shape that the gates cannot use.
+    // The first step is the substrate. Some of its tables may have existed before, in a shape that the gates cannot
+    // use.
     if step.version == 1 {
         let missing = transaction.query(include_str!("../sql/migrate/shape.sql"), &[]).await?;
         if !missing.is_empty() {

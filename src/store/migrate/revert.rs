@@ -1,4 +1,4 @@
-//! The way back, and what it would throw away.
+//! Reverting the migrations, and what a revert would discard.
 
 use super::StepReport;
 use super::steps::{STEPS, Step};
@@ -8,14 +8,14 @@ use crate::store::{Session, quote};
 use serde::Serialize;
 use tokio_postgres::Transaction;
 
-/// What a revert would throw away.
+/// What a revert would discard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Loss {
     pub signals: i64,
     pub captured: i64,
     pub dead_letters: i64,
     pub source_rows: i64,
-    /// Integer keys and signals that retention took: without the memory of them they would be handed off again.
+    /// Retired integer keys and signals. If the database forgets them, they are handed off again.
     pub retired: i64,
 }
 
@@ -34,7 +34,7 @@ impl Loss {
 }
 
 impl<R: Administers> Session<R> {
-    /// Takes everything away again, newest first. Refuses when that would discard recorded handoffs, unless told to.
+    /// Reverts every step, the newest first. Refuses if that would discard recorded handoffs, unless `discard` is set.
     pub async fn revert(&mut self, discard: bool) -> Result<Vec<StepReport>> {
         let applied = self.migration_status().await?;
         let created = applied.iter().find(|s| s.version == 1).map(|s| s.created.clone()).unwrap_or_default();
@@ -68,7 +68,7 @@ impl<R: Administers> Session<R> {
         Ok(reports)
     }
 
-    /// Counts only in tables that would go: those of the substrate that we created, and our own.
+    /// Counts only in tables that a revert drops: our own, and the substrate tables that `migrate` created.
     async fn loss(&self, created: &[String]) -> Result<Loss> {
         let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_retired_range"]).await?;
         let retired = if there.try_get(0)? {
@@ -118,7 +118,8 @@ impl<R: Administers> Session<R> {
     }
 }
 
-/// Reverts one step. The substrate has no script of its own: what was created is dropped, the latest first.
+/// Reverts one step. The substrate has no revert script: the tables that `migrate` created are dropped, the latest
+/// first.
 async fn take_back(transaction: &Transaction<'_>, step: &Step, created: &[String]) -> Result<()> {
     if let Some(down) = step.down {
         return transaction.batch_execute(down).await.context(format!("reverting {}", step.name));

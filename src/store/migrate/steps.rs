@@ -1,9 +1,9 @@
-//! The steps of the schema, in their order.
+//! The migration steps, in order.
 
 use super::StepReport;
 use sha2::{Digest, Sha256};
 
-/// One step, up and down. The substrate's way back is computed from what was recorded.
+/// One step, up and down. The substrate's revert is computed from what was recorded.
 pub(super) struct Step {
     pub version: i32,
     pub name: &'static str,
@@ -11,7 +11,7 @@ pub(super) struct Step {
     pub down: Option<&'static str>,
 }
 
-/// The step that `NNNN_name.sql` and `NNNN_name.down.sql` are.
+/// The step of the files `NNNN_name.sql` and `NNNN_name.down.sql`.
 macro_rules! step {
     ($version:literal, $number:literal, $name:literal) => {
         Step {
@@ -50,7 +50,7 @@ impl Step {
     }
 }
 
-/// Splits a migration at its `--@ object` markers. What stands before the first belongs to no object.
+/// Splits a migration at its `--@ object` markers. Text before the first marker is skipped.
 pub(super) fn objects(sql: &str) -> Vec<(Option<&str>, &str)> {
     const MARKER: &str = "--@ object ";
     if !sql.contains(MARKER) {
@@ -66,7 +66,7 @@ pub(super) fn checksum(sql: &str) -> String {
     Sha256::digest(sql.as_bytes()).iter().take(8).map(|b| format!("{b:02x}")).collect()
 }
 
-/// Which steps are missing among those applied, and which were applied in another text than ours.
+/// The steps that are not applied, and the steps that were applied with another text than in this build.
 #[must_use]
 pub fn compare(applied: &[(i32, String)]) -> (Vec<String>, Vec<String>) {
     let name = |step: &Step| format!("{} ({})", step.version, step.name);

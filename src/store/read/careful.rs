@@ -1,6 +1,6 @@
-//! Reading around rows that the server cannot send: one character without an equivalent in UTF-8, one damaged value. What a
-//! page cannot be read for is found by halving it. The row itself comes back as its key and a reason
-//! ([`Row::unreadable`]), so that every path sets it aside or knows that it is, and the other rows come back as ever.
+//! Reading around rows that the server cannot send, because of a character without an equivalent in UTF-8 or a damaged
+//! value. A page that cannot be read is halved until the unreadable row is found. That row is returned as its key and a
+//! reason ([`Row::unreadable`]), so every path can set it aside. All other rows are returned as usual.
 
 use crate::core::handoff::Source;
 use crate::core::row::Row;
@@ -11,7 +11,7 @@ use crate::store::{Session, quote};
 use std::collections::HashMap;
 
 impl<R: Reads> Session<R> {
-    /// The next rows in the open ranges from the id `from` on, in key order. None when there are no more.
+    /// The next rows in the open ranges from the id `from` on, in key order. Empty at the end.
     pub async fn rows_in_ranges(
         &self,
         worker: &str,
@@ -28,12 +28,12 @@ impl<R: Reads> Session<R> {
         let key = statement::key_column(source);
         let found = self.range_page(worker, source, &key, depth, from, limit.min(CAREFUL_PAGE)).await?;
         let mut rows = self.rows_of(source, found.iter().map(|f| &f.row)).await?;
-        // Whatever is gone by now stays in its range.
+        // A row that was deleted meanwhile stays in its open range.
         let read = |f: Found| Some(Found { row: rows.remove(f.row.get(0)?)?, range: f.range });
         Ok(found.into_iter().filter_map(read).collect())
     }
 
-    /// A stretch of the source in key order, after `after` if given. None when there are no more.
+    /// A page of the source in key order, after `after` if given. Empty at the end.
     pub async fn rows_in_span(
         &self,
         source: &Source,
@@ -58,14 +58,14 @@ impl<R: Reads> Session<R> {
             let mut rows = self.rows_of(source, keys.iter().map(|(_, row)| row)).await?;
             let read = |(fresh, row): (bool, Row)| Some((fresh, rows.remove(row.get(0)?)?));
             let read: Vec<_> = keys.into_iter().filter_map(read).collect();
-            // If every one of them is gone by now there may still be others behind them.
+            // If every row of this page was deleted meanwhile, there may still be rows after it.
             if !read.is_empty() {
                 return Ok(read);
             }
         }
     }
 
-    /// Reads the rows with these keys, as every path reads rows.
+    /// Reads the rows with these keys, in the same form as on every other path.
     pub async fn rows_by_key(&self, source: &Source, keys: &[String]) -> Result<Vec<Row>> {
         let sql = statement::by_key(source);
         let reading = |e: Error| e.of_source().context(format!("reading {}", source.name()));
@@ -90,7 +90,7 @@ impl<R: Reads> Session<R> {
         Ok(rows)
     }
 
-    /// The rows whose keys are the first columns of `keys`, by key.
+    /// The rows whose keys are in the first column of `keys`, indexed by key.
     async fn rows_of<'k>(
         &self,
         source: &Source,

@@ -1,5 +1,5 @@
-//! Reading the rows of a source: by open ranges, by a stretch of keys, by their keys. Typed, bounded, never OFFSET. What was
-//! written since the frontier is read by [`frontier`](super::frontier).
+//! Reading the rows of a source: by open ranges, by a stretch of keys, or by single keys. Reads are typed and bounded
+//! and never use OFFSET. The rows written since the frontier are read by [`frontier`](super::frontier).
 
 mod careful;
 mod page;
@@ -14,11 +14,11 @@ use crate::store::value::Text;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 
-/// A batch is cut at this many bytes too, so that wide rows do not cost more memory than many narrow ones: a row is held
-/// several times over while it is applied. Five thousand ordinary rows are well below it.
+/// The size in bytes at which a batch is cut. It limits memory when rows are wide, because a row is held several times
+/// while it is applied. Five thousand ordinary rows are well below this size.
 pub const BATCH_BYTES: usize = 2 << 20;
 
-/// Rows per page that is read with care. They are read by their keys, all at once, so there are few of them.
+/// Rows in a page that is read carefully. The page is small because its rows are read again by their keys.
 pub(super) const CAREFUL_PAGE: i64 = 200;
 
 /// A row and the open range it was found in.
@@ -31,7 +31,7 @@ pub struct Found {
 /// Which ranges a pass probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeDepth {
-    /// The tail and the holes somebody may still fill.
+    /// The tail, and the ranges that an open transaction may still fill.
     Hot,
     All,
 }
@@ -50,7 +50,7 @@ pub struct Span {
 }
 
 impl<R> Session<R> {
-    /// From now on no statement of this session may take longer.
+    /// Sets a statement timeout for the rest of this session.
     pub async fn bound_reads(&self, timeout: Duration) -> Result<()> {
         let millis = timeout.as_millis().to_string();
         self.one(include_str!("../sql/session/statement_timeout.sql"), &[&millis]).await?;
@@ -59,15 +59,15 @@ impl<R> Session<R> {
 }
 
 impl<R: Reads> Session<R> {
-    /// From now on this session reads nothing but tables. A source is a table when its definition is checked; its owner may put
-    /// a view in its place at any later moment, and what that calls would run with our rights.
+    /// From now on this session reads nothing but tables. A source is a table when its definition is checked, but its
+    /// owner may later replace the table with a view. The functions of that view would run with our privileges.
     pub async fn only_tables(mut self) -> Result<Self> {
         self.set_tables_only(true).await?;
         self.tables_only = true;
         Ok(self)
     }
 
-    /// What a statement brings that reads a source, also in a session that goes on to read views of ours.
+    /// Runs a statement that reads a source, in a session that otherwise also reads our views.
     pub async fn rows_of_tables(
         &self,
         sql: &str,

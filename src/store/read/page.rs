@@ -1,4 +1,4 @@
-//! One page of rows, of the open ranges or of a stretch. A page that cannot be read for one of its rows is an error here.
+//! One page of rows, of the open ranges or of a stretch. A page with an unreadable row is an error here.
 
 use crate::core::definition::OrderType;
 use crate::core::gap::Range;
@@ -12,13 +12,14 @@ use futures_util::TryStreamExt;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 
-/// A stretch whose read gave way is read again this often, after a pause each time. Whoever waited has had their turn by then.
+/// How often a stretch is read again after its read gave way, with a pause before each attempt for the session that
+/// waited.
 const READ_AGAIN: u32 = 20;
 const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
 
 impl<R: Reads> Session<R> {
-    /// A page of the open ranges from the id `from` on, in key order. Fewer than `limit` means there are no more, unless bytes
-    /// ran out.
+    /// A page of the open ranges from the id `from` on, in key order. Fewer rows than `limit` mean the end, or a full
+    /// [`BATCH_BYTES`].
     pub(super) async fn range_page(
         &self,
         worker: &str,
@@ -51,8 +52,8 @@ impl<R: Reads> Session<R> {
         found.map_err(|e: Error| e.of_source().context(format!("reading {}", source.name())))
     }
 
-    /// A stretch of the source in key order, after `after` if given. None when there are no more; fewer than `limit` may also
-    /// mean that bytes ran out.
+    /// A page of the source in key order, after `after` if given. Empty at the end. Fewer rows than `limit` may also
+    /// mean a full [`BATCH_BYTES`].
     pub(super) async fn span_page(
         &self,
         source: &Source,
@@ -116,7 +117,7 @@ fn span_sql(
     ))
 }
 
-/// The condition that a stretch ends here.
+/// The condition for one end of a stretch.
 fn bounded(source: &Source, op: &str, bound: Option<&Bound>) -> Result<String> {
     let time = match bound {
         None => return Ok("true".to_owned()),
@@ -142,7 +143,8 @@ fn beyond(source: &Source, op: &str, key: &str) -> String {
     format!("t.{} {op}{}::{}", quote::identifier(&id.column), quote::literal(key), id.id_type.sql_name())
 }
 
-/// Selects rows whose inserting transaction is not older than `frontier`, when there is no snapshot to say where they end.
+/// Selects rows whose inserting transaction is not older than `frontier`. There is no snapshot here that bounds them
+/// above.
 fn younger_than(frontier: u64) -> String {
     format!("age(t.xmin) <= age('{frontier}'::xid8::xid)")
 }

@@ -1,10 +1,11 @@
-//! The statements that read a source, each built in one place: whoever tries a definition asks the server the very same.
+//! The statements that read a source, each built in one place. A trial of a definition sends the same statements to the
+//! server.
 
 use crate::core::handoff::Source;
 use crate::store::quote;
 use crate::store::read::RangeDepth;
 
-/// Where a row lies, alone.
+/// The place of a row, without its columns.
 pub const PLACE: &str = "t.ctid::text as place";
 
 /// The key alone, under the name of the first column.
@@ -13,7 +14,7 @@ pub fn key_column(source: &Source) -> String {
     format!("t.{}::text as c0", quote::identifier(&source.definition.id.column))
 }
 
-/// A page of the open ranges. `columns` are all that are read, or the key alone.
+/// A page of the open ranges. `columns` are all columns of the source, or the key alone.
 #[must_use]
 pub fn ranges(source: &Source, columns: &str, depth: RangeDepth) -> String {
     let definition = &source.definition;
@@ -48,14 +49,15 @@ pub fn by_key(source: &Source) -> String {
     )
 }
 
-/// One look at every row of a table: how many, and where those begin that `frontier` selects.
+/// One scan of every row of a table: the number of rows, and the place of the first row that `frontier` selects.
 #[must_use]
 pub fn scan(source: &Source, frontier: &str) -> String {
     let places = [("table", &*quote::table(&source.definition)), ("frontier", frontier)];
     quote::fill(include_str!("../sql/frontier/scan.sql"), &places)
 }
 
-/// The rows that `frontier` selects, from the place `first` on; `spared` of those that the server can tell to be excluded.
+/// The rows that `frontier` selects, from the place `first` on. With `spared`, the server skips rows that it knows to
+/// be excluded.
 #[must_use]
 pub fn frontier(source: &Source, columns: &str, first: &str, frontier: &str, spared: bool) -> String {
     let filter = quote::captured(source, "t.").filter(|_| spared);
@@ -71,7 +73,7 @@ pub fn frontier(source: &Source, columns: &str, first: &str, frontier: &str, spa
     )
 }
 
-/// Rows by their places, within the snapshot that told the places.
+/// Rows by their places, in the snapshot in which the places were read.
 #[must_use]
 pub fn by_place(source: &Source, columns: &str) -> String {
     let places = [("columns", columns), ("table", &*quote::table(&source.definition))];

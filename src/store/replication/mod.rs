@@ -1,7 +1,8 @@
-//! Publication and slot: what they should be, what they are, making them so.
+//! Publication and slot: what they should be, what they are, and how to correct them.
 //!
-//! The publication comes before the slot, always: a slot decodes with the catalogue of its own time, and one that is older
-//! than the publication cannot use it. Row contents stay behind the column list; our own rows behind the row filter.
+//! The publication is always made before the slot. A slot decodes with the catalogue of its own time, so a slot that is
+//! older than the publication cannot use it. The column list keeps row contents out of the stream; the row filter keeps
+//! our own rows out.
 
 mod publication;
 mod publishable;
@@ -17,15 +18,16 @@ use publication::publication_sql;
 use slot::slot_sql;
 use std::sync::Arc;
 
-/// What the server would need for streaming, in the operator's words.
+/// An error that says what the server lacks for streaming.
 fn unavailable(problem: impl Into<String>) -> Error {
     Error::new(Kind::Replication, problem)
 }
 
-/// Said in a replication session that brings text as the database keeps it ([`Session::streams_raw`]).
+/// Sent in a replication session that delivers text in the encoding of the database ([`Session::streams_raw`]).
 pub const ANY_BYTES: &str = include_str!("../sql/session/any_bytes.sql");
 
-/// Asked of both ends: rows of another server, or of another of its databases, would be recorded as if they were ours.
+/// Asked in both sessions, the replication session and the writing one. If they reach different servers or databases,
+/// foreign rows would be recorded as ours.
 pub const SERVER_IDENTITY: &str = include_str!("../sql/replication/server_identity.sql");
 
 impl<R> Session<R> {
@@ -39,7 +41,8 @@ impl<R> Session<R> {
             )));
         }
         if row.try_get::<_, String>("encoding")? == "SQL_ASCII" {
-            // The transport always asks for UTF-8, and the server ends a stream at the first text that is none.
+            // The replication client always asks for UTF-8, and the server ends a stream at the first text that is not
+            // UTF-8.
             return Err(unavailable(
                 "the database's encoding is SQL_ASCII, whose text need not be UTF-8, and a stream would stop at the first that is not; poll, which takes any bytes",
             ));
@@ -56,12 +59,12 @@ impl<R> Session<R> {
         Ok(())
     }
 
-    /// What a session that reaches the same server and database answers to [`SERVER_IDENTITY`].
+    /// The answer to [`SERVER_IDENTITY`]. It is equal in all sessions that reach the same server and database.
     pub async fn server_identity(&self) -> Result<String> {
         Ok(self.one(SERVER_IDENTITY, &[]).await?.try_get(0)?)
     }
 
-    /// Nothing can be recorded on a standby, and its snapshots certify nothing.
+    /// Returns an error on a standby server: it takes no writes, and its snapshots certify nothing.
     pub async fn refuse_standby(&self) -> Result<()> {
         let row = self.one(include_str!("../sql/replication/server.sql"), &[]).await?;
         if row.try_get("recovering")? {
@@ -73,7 +76,7 @@ impl<R> Session<R> {
         Ok(())
     }
 
-    /// The statements a DBA may run by hand instead, as what is there needs them.
+    /// The statements that a DBA can run by hand instead, given what already exists.
     pub async fn replication_sql(
         &self,
         publication: &str,

@@ -1,4 +1,4 @@
-//! The publication: what it should carry, what it carries, making it so.
+//! The publication: what it should carry, what it carries, and how to correct it.
 
 use super::unavailable;
 use crate::core::handoff::Source;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// How the note on a publication of ours begins, as `publication_note.sql` writes it. The two digests follow.
+/// The start of the comment on a publication that we made, as `publication_note.sql` writes it. Two digests follow.
 const NOTE: &str = "gov-handoff: row filters ";
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,7 @@ struct PublishedTable {
 /// What is wrong with a publication.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublicationProblem {
-    /// There is none of that name, so every slot is older than the one that will be made.
+    /// No publication has that name. Every existing slot is older than the publication that will be made.
     #[error("publication {name} does not exist")]
     Absent { name: String },
     #[error("publication {name} {how}")]
@@ -31,7 +31,7 @@ pub enum PublicationProblem {
 }
 
 impl<R> Session<R> {
-    /// `None` when the publication carries exactly the sources, else what is wrong with it.
+    /// `None` if the publication carries exactly the sources; otherwise the problem.
     pub async fn publication_problem(
         &self,
         name: &str,
@@ -67,7 +67,7 @@ impl<R> Session<R> {
             .map(|t| wrong(format!("carries {}.{}, which is no registered source", t.schema, t.table))))
     }
 
-    /// Changes whenever the publication's catalogue entries do; empty when there is none.
+    /// A text that changes whenever the publication's catalogue entries change. Empty if there is no publication.
     pub async fn publication_version(&self, name: &str) -> Result<String> {
         let row = self.optional(include_str!("../sql/replication/publication_version.sql"), &[&name]).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
@@ -131,8 +131,8 @@ fn table_problem(source: &Source, tables: &[PublishedTable]) -> Option<String> {
     None
 }
 
-/// What of the row filters is not as it was when the publication was made. One without our note was made by somebody else,
-/// and what its filters mean is for them to know.
+/// What has changed about the row filters since the publication was made. A publication without our comment was made by
+/// somebody else, and its filters are not checked.
 fn filter_problem(note: Option<&str>, sources: &[Arc<Source>], shown: &str) -> Option<&'static str> {
     let (asked, made) = note?.strip_prefix(NOTE)?.split_once(' ')?;
     if asked != filters_asked(sources) {
@@ -153,8 +153,8 @@ fn filters_asked(sources: &[Arc<Source>]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Several statements: whoever sends them as one message has them in one transaction, without a block that an error would
-/// leave open.
+/// Several statements. A caller that sends them in one message runs them in one transaction, without an explicit block
+/// that an error would leave open.
 pub(super) fn publication_sql(name: &str, sources: &[Arc<Source>], exists: bool) -> String {
     let tables: Vec<_> = sources.iter().map(|s| published(s)).collect();
     let (quoted, tables) = (quote::identifier(name), tables.join(",\n    "));

@@ -1,5 +1,5 @@
-//! Which sources a publication can carry. One that it cannot costs only itself: it is read from its table, as ever, and the
-//! others are streamed.
+//! Which sources a publication can carry. A source that it cannot carry is read from its table; all others are
+//! streamed.
 
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 #[derive(Debug, Default)]
 pub struct Publishable {
     pub sources: Vec<Arc<Source>>,
-    /// The others, and why.
+    /// The sources that it cannot carry, each with the reason.
     pub left: Vec<(Arc<Source>, String)>,
 }
 
@@ -41,14 +41,15 @@ impl<R> Session<R> {
         Ok(out)
     }
 
-    /// Whether a stream brings text as the database keeps it. The transport asks for UTF-8, and the server would end the
-    /// stream, each time anew, at the first character without an equivalent.
+    /// Whether the stream delivers text in the encoding of the database. With UTF-8, which the replication client asks
+    /// for, the server would end the stream at every character without an equivalent, after each restart again.
     pub async fn streams_raw(&self) -> Result<bool> {
         let row = self.one(include_str!("../sql/replication/server.sql"), &[]).await?;
         Ok(row.try_get::<_, String>("encoding")? != "UTF8")
     }
 
-    /// Texts in the database's own encoding as every other path reads them: each with what it says, or why it cannot be sent.
+    /// Converts texts from the encoding of the database, as every other path reads them. For each: the text, or why it
+    /// cannot be sent.
     pub async fn legible(&self, texts: &[&[u8]]) -> Result<Vec<Result<String, String>>> {
         let mut out = Vec::with_capacity(texts.len());
         let mut stack = vec![texts];
@@ -73,7 +74,7 @@ impl<R> Session<R> {
     }
 }
 
-/// The stream names tables and columns in the database's encoding too.
+/// The stream sends the names of tables and columns in the encoding of the database, too.
 fn plain_names(source: &Source) -> bool {
     let definition = &source.definition;
     definition.schema.is_ascii()

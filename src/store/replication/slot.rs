@@ -1,4 +1,4 @@
-//! The slot: what it retains, who reads it, making it and dropping it.
+//! The slot: what it retains, which process reads it, and how it is created and dropped.
 
 use super::unavailable;
 use crate::core::lsn::Lsn;
@@ -13,12 +13,12 @@ use tokio_postgres::error::SqlState;
 pub struct Slot {
     pub confirmed: Lsn,
     pub active_pid: Option<i32>,
-    /// The server has thrown away WAL that the slot still needed.
+    /// The server has removed log that the slot still needed.
     pub lost: bool,
     pub retained: Option<i64>,
 }
 
-/// A slot of ours that the configuration does not name and no session reads. It retains log until somebody drops it.
+/// A slot of ours that the configuration does not name and no session reads. It retains log until it is dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnusedSlot {
     pub slot: String,
@@ -55,7 +55,7 @@ impl<R> Session<R> {
         }))
     }
 
-    /// Refuses when the server has no slot left, so that nothing else is made in vain.
+    /// Returns an error when the server has no free slot, before anything else is created.
     pub async fn check_slot_free(&self, name: &str) -> Result<()> {
         let row = self.one(include_str!("../sql/replication/server.sql"), &[]).await?;
         if row.try_get("slot_free")? { Ok(()) } else { Err(no_slot(name)) }
@@ -102,7 +102,7 @@ impl<R: Administers> Session<R> {
         Ok(from_pg(row.try_get(0)?))
     }
 
-    /// Makes whoever holds the slot let go of it.
+    /// Ends the session that holds the slot.
     pub async fn release_slot(&self, name: &str) -> Result<()> {
         self.rows(include_str!("../sql/replication/slot_release.sql"), &[&name])
             .await
@@ -118,7 +118,7 @@ impl<R: Administers> Session<R> {
     }
 }
 
-/// What is to be done about a slot, given the one that is there and whether there was a publication before.
+/// The statements for a slot, given the existing slot and whether the publication existed before.
 pub(super) fn slot_sql(name: &str, there: Option<&Slot>, published: bool) -> String {
     let create = quote::fill(include_str!("../sql/replication/slot_setup.sql"), &[("slot", name)]);
     let places = [("slot", name), ("create", create.trim_end())];

@@ -1,4 +1,4 @@
-//! What the catalogue says of a source: whether its definition fits the table, and how it will be read.
+//! The checks of a source against the catalogue: whether its definition fits the table, and how it will be read.
 
 use crate::core::dead_letter::code;
 use crate::core::definition::{OrderType, SourceDefinition};
@@ -11,13 +11,13 @@ use tokio_postgres::types::ToSql;
 /// The types of pgvector.
 const VECTORS: [&str; 3] = ["vector", "halfvec", "sparsevec"];
 
-/// How the poller will read a source.
+/// How a source is read from its table.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// By the key and its open id ranges: cost follows new rows.
+    /// By the key and the open ranges: the cost depends on the number of new rows.
     Ranges { index: String },
-    /// By the transaction frontier: a sequential filter.
+    /// By the frontier: a sequential scan with a filter.
     Frontier { why: String },
 }
 
@@ -25,27 +25,27 @@ pub enum Strategy {
 struct Column {
     name: String,
     sql_type: String,
-    /// With length and precision, which a value is padded or rounded to.
+    /// The type with length and precision, to which the server pads or rounds a value.
     declared: String,
     readable: bool,
     not_null: bool,
 }
 
-/// A table as the catalogue describes it; without columns if there is none.
+/// A table as the catalogue describes it. A table that does not exist has no columns.
 struct Table {
     columns: Vec<Column>,
     partitioned: bool,
     /// Other tables inherit from it.
     inherited: bool,
-    /// The role may read the system columns that prove completeness.
+    /// The role may read the system columns `xmin` and `ctid`, which prove completeness.
     provable: bool,
 }
 
-/// Types whose values are the text they are written as.
+/// Types whose value is exactly the text that is written.
 const PLAIN: [&str; 2] = ["text", "character varying"];
 
 impl<R> Session<R> {
-    /// Refuses a definition that the catalogue does not bear out, saying which table, column or type is wrong.
+    /// Rejects a definition that does not fit the catalogue, and names the table, column or type at fault.
     pub async fn check_source(&self, source: &SourceDefinition) -> Result<Strategy> {
         let rows =
             self.rows(include_str!("../sql/source/columns.sql"), &[&source.schema, &source.table()]).await?;
@@ -58,7 +58,8 @@ impl<R> Session<R> {
         Ok(strategy(source))
     }
 
-    /// A row is known by its key. Of two that share one, or have none, the second would be taken for the first and absorbed.
+    /// The key identifies a row. If two rows share a key or have none, the second would be taken for the first and not
+    /// handed off.
     async fn check_key(&self, source: &SourceDefinition, table: &Table) -> Result<()> {
         let id = &source.id.column;
         let params: [&(dyn ToSql + Sync); 3] = [&source.schema, &source.table(), id];
@@ -75,8 +76,8 @@ impl<R> Session<R> {
         Err(misfit(Kind::Catalogue, source, &problem))
     }
 
-    /// Rules compare text: `true` is a boolean's value and not its text, which is `t`. So the values of tests are taken only
-    /// as the server itself writes them; then no rule waits in vain.
+    /// Rules compare text, and the text of a boolean is `t`, not `true`. So a test may use only values in the form in
+    /// which the server writes them. Otherwise a rule could never match.
     async fn check_values(&self, source: &SourceDefinition, columns: &[Column]) -> Result<()> {
         let tests = source.exclude.iter().chain(source.rules.iter().flat_map(|rule| &rule.when));
         for test in tests {
@@ -89,7 +90,7 @@ impl<R> Session<R> {
             for value in test.equals.iter().chain(test.one_of.iter().flatten()) {
                 let places = [("value", &*quote::literal(value)), ("type", &column.declared)];
                 let sql = quote::fill(include_str!("../sql/source/shown.sql"), &places);
-                // Not prepared for the session: every value is another statement.
+                // Not kept as a prepared statement, because the text differs for every value.
                 let shown =
                     self.answer(self.client.query_one(&sql, &[])).await.map_err(|e| match e.kind {
                         Kind::Data => Error::new(
@@ -111,7 +112,7 @@ impl<R> Session<R> {
         Ok(())
     }
 
-    /// Whether a definition would carry contents: the reason code and what is wrong, or nothing.
+    /// Whether a definition would carry contents: the reason code and the problem, or `None`.
     pub async fn contents_in(&self, source: &SourceDefinition) -> Result<Option<(&'static str, String)>> {
         let rows =
             self.rows(include_str!("../sql/source/columns.sql"), &[&source.schema, &source.table()]).await?;
@@ -146,7 +147,7 @@ fn misfit(kind: Kind, source: &SourceDefinition, problem: &str) -> Error {
 }
 
 impl Table {
-    /// From the rows of `columns.sql`: one for each column, each with what is true of the whole table.
+    /// From the rows of `columns.sql`: one row for each column. Each also repeats what is true of the whole table.
     fn from_rows(rows: &[Row]) -> Result<Self> {
         let column = |row: &Row| {
             Ok(Column {
@@ -168,18 +169,18 @@ impl Table {
         self.columns.iter().find(|c| c.name == name)
     }
 
-    /// Whether it is there, and its rows are its own.
+    /// Checks that the table exists and holds its rows itself.
     fn holds_rows(&self, source: &SourceDefinition) -> Result<()> {
         let place = place(source);
         let problem = if self.columns.is_empty() {
             format!("table {place} does not exist; create it or correct schema and table")
         } else if self.partitioned {
-            // The stream names the partition a row went to, and a transaction id is one of a partition as well.
+            // The stream names the partition that a row went to, and transaction ids are compared within one partition.
             format!(
                 "{place} is partitioned and holds no row itself; register each of its partitions as a source"
             )
         } else if self.inherited {
-            // Rows of another file, that may come and go with it, and keys that repeat from table to table.
+            // Rows of an inheriting table are in another file, come and go with that table, and may repeat keys.
             format!("{place} has tables that inherit from it; register each as a source of its own")
         } else {
             return Ok(());
@@ -187,7 +188,8 @@ impl Table {
         Err(misfit(Kind::Catalogue, source, &problem))
     }
 
-    /// Whether every column of the definition is there and readable, and those that passes and audits go by.
+    /// Checks that every column of the definition exists and is readable, and also the system columns for passes and
+    /// audits.
     fn may_be_read(&self, source: &SourceDefinition) -> Result<()> {
         let place = place(source);
         for name in &source.columns {
@@ -205,7 +207,7 @@ impl Table {
         if self.provable {
             return Ok(());
         }
-        // Without these a source could be read but never certified, which would come out with the second pass only.
+        // Without these columns a source could be read but never certified. That would show only in the second pass.
         let problem = format!(
             "no SELECT on the system columns xmin and ctid of {place}, by which passes and audits prove that nothing was \
              missed; `grant select (xmin, ctid) on {}` as replication/roles.sql does",
@@ -214,7 +216,7 @@ impl Table {
         Err(misfit(Kind::Privilege, source, &problem))
     }
 
-    /// Whether key and order column have the types that the definition says.
+    /// Checks that key and order column have the types that the definition says.
     fn has_types(&self, source: &SourceDefinition) -> Result<()> {
         let found = |name: &str| self.column(name).map_or("", |c| c.sql_type.as_str());
         let differs = |column: &str, wanted: &str| {
@@ -236,7 +238,7 @@ impl Table {
     }
 }
 
-/// Every key has a unique index; ranges are for those that can be counted.
+/// Every key has a unique index, but only integer keys have ranges.
 fn strategy(source: &SourceDefinition) -> Strategy {
     let (column, id_type) = (&source.id.column, source.id.id_type);
     if id_type.bounds().is_some() {

@@ -1,4 +1,4 @@
-//! Registered sources, and the state each is read with.
+//! Registered sources, and the state of reading them.
 
 pub mod catalogue;
 mod trial;
@@ -16,13 +16,13 @@ use tokio_postgres::types::ToSql;
 use trial::columns_of;
 
 impl<R> Session<R> {
-    /// The registered sources, ready to map rows; an error if the definition of one cannot be used.
+    /// The registered sources, ready to map rows. An error if one definition cannot be used.
     pub async fn sources(&self, worker: &str) -> Result<Vec<Arc<Source>>> {
         let Registered { sources, broken } = self.registered(worker).await?;
         broken.into_iter().next().map_or(Ok(sources), |(_, e)| Err(e))
     }
 
-    /// The same for whoever goes on with the others.
+    /// As [`sources`](Self::sources), for a caller that continues with the usable sources.
     pub async fn registered(&self, worker: &str) -> Result<Registered> {
         let (schema, table) = (
             "coalesce(c.metadata ->> 'schema', 'public')",
@@ -60,7 +60,7 @@ impl<R> Session<R> {
         Ok(self.one(include_str!("../sql/source/row_estimate.sql"), &[&table]).await?.try_get(0)?)
     }
 
-    /// Who may still fill a hole in `table`, and when that was asked.
+    /// The transactions that may still fill an open range of `table`, and when the server was asked.
     pub async fn writers(&self, table: &str) -> Result<(ClockReading, Vec<String>)> {
         let row = self.one(include_str!("../sql/source/writers.sql"), &[&table]).await?;
         Ok((ClockReading(row.try_get("at")?), row.try_get("writers")?))
@@ -68,7 +68,7 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// Registers or redefines sources, all of them or none; says of each `added`, `changed` or `unchanged`.
+    /// Registers or redefines sources, all or none. Returns `added`, `changed` or `unchanged` for each.
     pub async fn put_sources(&self, worker: &str, sources: &[SourceDefinition]) -> Result<Vec<String>> {
         let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
         let definitions = sources.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
@@ -83,7 +83,7 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("../sql/source/remove.sql"), &[&worker, &name]).await?.try_get(0)?)
     }
 
-    /// Takes ranges opened before `before` off the hot list.
+    /// Makes ranges cold that were opened before `before`.
     pub async fn cool_ranges(&self, lease: &Lease, source: &str, before: ClockReading) -> Result<i64> {
         let params: [&(dyn ToSql + Sync); 5] = [&lease.worker, &lease.owner, &lease.term, &source, &before.0];
         Ok(self.one(include_str!("../sql/source/cool_ranges.sql"), &params).await?.try_get(0)?)
@@ -94,7 +94,7 @@ impl<R: Writes> Session<R> {
 #[derive(Debug, Default)]
 pub struct Registered {
     pub sources: Vec<Arc<Source>>,
-    /// Those whose stored definition cannot be used, and why.
+    /// The sources whose stored definition cannot be used, each with the reason.
     pub broken: Vec<(String, Error)>,
 }
 
@@ -107,6 +107,6 @@ fn loaded(name: &str, row: &tokio_postgres::Row) -> Result<Source> {
     Ok(source)
 }
 
-/// A reading of the database's clock, good for nothing but handing back to it.
+/// A reading of the database's clock. It is only meant to be passed back to the database.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockReading(pub(in crate::store) Instant);

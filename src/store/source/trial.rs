@@ -1,4 +1,5 @@
-//! A definition is tried before it is accepted: the server is asked the very statements that reading will use, for no row.
+//! The trial of a definition before it is accepted: the server gets the same statements that reading will use, for no
+//! rows.
 
 use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
@@ -9,14 +10,14 @@ use crate::store::source::catalogue::Strategy;
 use crate::store::{Session, quote};
 use tokio_postgres::types::ToSql;
 
-/// No worker is called so: it has no ranges, and a page of them no row.
+/// No worker has this name, so it has no open ranges and the page is empty.
 const NOBODY: &str = "";
-/// Selects no row, and is planned like a condition that does.
+/// Selects no row, but is planned like a condition that does.
 const NO_ROW: &str = "false";
 const FIRST_PLACE: &str = "(0,0)";
 
 impl<R> Session<R> {
-    /// A definition that need not be registered, as a registered one would be loaded.
+    /// Prepares a definition as if it were registered; it need not be.
     pub async fn shaped(&self, definition: &SourceDefinition) -> Result<Source> {
         let mut source = Source::compile(definition.clone())?;
         let sql = quote::fill(
@@ -33,14 +34,14 @@ impl<R> Session<R> {
 }
 
 impl<R: Reads> Session<R> {
-    /// Refuses a definition that the catalogue does not bear out ([`check_source`](Self::check_source)), or that the server
-    /// cannot read rows by.
+    /// Rejects a definition that does not fit the catalogue ([`check_source`](Self::check_source)), or with which the
+    /// server cannot read rows.
     pub async fn accept_source(&self, definition: &SourceDefinition) -> Result<Strategy> {
         let strategy = self.check_source(definition).await?;
         let source = self.shaped(definition).await?;
         self.read_nothing(&source, &strategy).await.map_err(|e| {
             let place = format!("{}.{}", definition.schema, definition.table());
-            // What the server says of a definition is about no row, and may be repeated.
+            // The message concerns the definition and quotes no row, so it may be repeated.
             let kind = if e.kind == Kind::Data { Kind::Catalogue } else { e.kind };
             let problem = format!(
                 "source {}: the server cannot read {place} by this definition: {e}; correct the definition, or the table and who \
@@ -52,7 +53,7 @@ impl<R: Reads> Session<R> {
         Ok(strategy)
     }
 
-    /// Each way in which rows are read, over no row.
+    /// Runs every statement that reads rows, over no rows.
     async fn read_nothing(&self, source: &Source, strategy: &Strategy) -> Result<()> {
         if matches!(strategy, Strategy::Ranges { .. }) {
             self.rows_in_ranges(NOBODY, source, RangeDepth::All, 0, 1).await?;
@@ -63,7 +64,7 @@ impl<R: Reads> Session<R> {
             let since = Span { from: Some(Bound::Time("infinity".to_owned())), to: None };
             self.rows_in_span(source, &since, None, 0, None).await?;
         }
-        // With the condition that the publication's row filter is made of, where there is one.
+        // Includes the condition of the publication's row filter, if there is one.
         let columns = quote::text_columns(source);
         self.rows(&statement::frontier(source, &columns, FIRST_PLACE, NO_ROW, true), &[]).await?;
         self.statement(&statement::scan(source, NO_ROW)).await?;
@@ -71,7 +72,8 @@ impl<R: Reads> Session<R> {
     }
 }
 
-/// What a statement about sources asks of the catalogue; where it finds schema, table and the list of columns.
+/// The part of a statement that asks the catalogue about columns, with the expressions for schema, table and column
+/// list.
 #[must_use]
 pub(super) fn columns_of(schema: &str, table: &str, columns: &str) -> String {
     let places = [("schema", schema), ("table", table), ("columns", columns)];

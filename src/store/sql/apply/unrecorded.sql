@@ -1,5 +1,5 @@
--- A capture that was drained records nothing any more: its signal is in the outbox, or missing. Nor does one that the outbox
--- refused: the retry lane has to try it again.
+-- A drained capture does not count as recorded: its signal is in the outbox, or missing. A capture that the outbox
+-- rejected does not count either: the retry lane has to retry it.
 select u.id
   from unnest($1::uuid[]) as u (id)
  where not exists (select from public.event_outbox o where o.id = u.id)

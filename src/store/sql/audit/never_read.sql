@@ -1,5 +1,5 @@
--- Those of these integer keys that no pass has read: they are in an open range. Where ids were certified away without having
--- been used, or there are no ranges, a key outside them proves nothing, and counts as not read.
+-- Returns the integer keys that no pass has read: they are in an open range. If unused ids were certified away, or the
+-- source has no ranges, a key outside the ranges proves nothing and counts as not read.
 select u.number
   from unnest($3::bigint[]) as u (number)
  where exists (select from public.gov_worker_gap g

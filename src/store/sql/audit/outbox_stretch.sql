@@ -1,7 +1,8 @@
--- The next signals of the outbox in the order of their ids, whosever they are, and of these the ones that name the source: by
--- what they say, or as their subject where they name no other. Not by our identities, which a signal of somebody else's would
--- not have. The last of the stretch is always there, because the next one begins behind it. `twice`: retention took it, and it
--- is here again; `key_retired`: retention took every signal that its key had.
+-- The next signals of the outbox in the order of their ids, and of these the ones that name the source: in their
+-- payload, or as their subject if they name no other source. They are not selected by our identities, because a signal
+-- that another program wrote would not have one. The last signal of the page is always returned, because the next page
+-- begins after it. `twice`: the signal was retired and is recorded again. `key_retired`: every signal of the key was
+-- retired.
 select w.id, w.kind, w.source_key, w.object_ref, w.named,
        w.named and exists (select from public.gov_retired_signal r where r.id = w.id) as twice,
        w.named and w.source_key ~ '^-?[0-9]{1,19}$' and exists (
@@ -12,7 +13,7 @@ select w.id, w.kind, w.source_key, w.object_ref, w.named,
           from (select o.id, o.event_type as kind, o.safe_payload ->> 'source_key' as source_key, o.safe_payload ->> 'object_ref' as object_ref,
                        o.safe_payload ->> 'source' as source, o.event_subject_table as subject,
                        o.event_domain = 'governance' and o.event_type like 'governance.handoff.%'
-                           -- What we say about ourselves is about no row.
+                           -- Our own notices concern no row.
                            and (o.event_subject_ref is not null or o.safe_payload ? 'source_key') as handoff
                   from public.event_outbox o
                  where o.id {beyond} $3

@@ -1,4 +1,4 @@
--- The same of what waits; what is staged for a retry is no signal yet. `twice`: emitted as well.
+-- As outbox_stretch.sql, for captures. A staged row is not a signal yet. `twice`: the signal is in the outbox as well.
 select w.id, w.kind, w.source_key, w.object_ref, w.named,
        w.named and exists (select from public.event_outbox o where o.id = w.id) as twice, false as key_retired
   from (select s.id, s.kind, s.source_key, s.object_ref, lead(s.id) over (order by s.id) is null as last,

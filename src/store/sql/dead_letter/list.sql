@@ -1,4 +1,4 @@
--- The letters of a selection, oldest first. $5: those that are resolved too.
+-- The selected dead letters, oldest first. $5: include resolved letters.
 select d.id, d.worker_name, d.route_code as source, d.idempotency_key,
        coalesce(d.event_snapshot ->> 'source_key', substr(d.idempotency_key, length(d.route_code) + 2)) as source_key,
        coalesce(d.event_snapshot ->> 'canonical_address', '') as canonical_address,

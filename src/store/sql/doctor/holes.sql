@@ -1,4 +1,5 @@
--- Holes between the lowest and the highest id that was handed off: what reaches a bound of the type is none.
+-- Open ranges between the lowest and the highest id that was handed off. A range that reaches a bound of the type is
+-- not one of them.
 select g.source_name,
        count(*) filter (where w.hole) as open,
        count(*) filter (where w.hole and g.hot) as hot,

@@ -1,4 +1,4 @@
--- Those of the tables that the role does not own, and so may not put into a publication.
+-- The tables that the role does not own. It cannot add them to a publication.
 select w.schema || '.' || w.name
   from unnest($1::text[], $2::text[]) as w (schema, name)
   join pg_namespace n on n.nspname = w.schema

@@ -1,4 +1,4 @@
--- Those of the tables on which row security would hide rows from this role.
+-- The tables on which row security would hide rows from this role.
 select w.schema || '.' || w.name
   from unnest($1::text[], $2::text[]) as w (schema, name)
   join pg_namespace n on n.nspname = w.schema

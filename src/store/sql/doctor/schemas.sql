@@ -1,5 +1,6 @@
--- Who may create, besides its owner and superusers, in each schema that matters: that of the gates, of the governance tables and of
--- the sources. Roles are named as they were granted; their members may as well.
+-- The roles that may create objects, besides the owner and superusers, in each relevant schema: of the gates, of the
+-- governance tables and of the sources. The roles are those named in the grants; their members may create objects as
+-- well.
 select n.nspname::text as schema, n.nspname = 'gov_handoff' as of_gates,
        array(select case when x.grantee = 0 then 'PUBLIC' else r.rolname::text end
                from aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) x

@@ -1,5 +1,6 @@
--- The triggers of others on tables that the gates write to. What they call runs with the rights of the gates' owner: it matters whose
--- it is, and that it says for itself where its names are looked up, because the gates look nowhere but in pg_catalog.
+-- Triggers of other owners on tables that the gates write to. Their functions run with the privileges of the gates'
+-- owner. So it matters who owns a function, and that it sets its own search_path, because the gates search only
+-- pg_catalog.
 select c.relname::text as table, t.tgname::text as trigger, p.oid::regprocedure::text as function, o.rolname::text as owner,
        o.rolsuper or p.proowner = c.relowner as trusted,
        p.prosqlbody is not null or l.lanname in ('internal', 'c')

@@ -1,6 +1,6 @@
--- How many ids were handed off and how many rows they have, in one snapshot. $3 and $4 are the type's bounds, $5 is how many
--- rows there are in all: those that lie in open ranges are few, and are counted by the key. While a key is being widened the
--- ranges may be those of another type, and then the difference is no count and has no bounds.
+-- The number of ids that were handed off and the number of their rows, in one snapshot. $3 and $4 are the bounds of the
+-- type. $5 is the number of all rows; the rows in open ranges are few and are counted by the key. While the type of a
+-- key is being widened, the ranges may belong to the other type. Then the difference is not a count and has no bounds.
 with ranges as materialized (
     select lo, hi from public.gov_worker_gap where worker_name = $1 and source_name = $2
 ), away as (

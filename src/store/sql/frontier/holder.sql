@@ -1,4 +1,4 @@
--- Who keeps the oldest transaction id in use: a backend, or a transaction that was prepared and forgotten.
+-- The holder of the oldest transaction id in use: a backend, or a prepared transaction that was never finished.
 select coalesce('pid ' || a.pid, 'prepared transaction ' || quote_literal(p.gid)) as who,
        coalesce(a.usename::text, p.owner::text) as role, a.application_name,
        extract(epoch from clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8 as open_seconds

@@ -1,5 +1,6 @@
--- Ends the sessions that a former holder of a lease left behind, of the role that asks. Its name's last twelve characters end
--- the name of each. Which ones is settled before any is ended: the server evaluates the conditions of one list in any order.
+-- Ends the sessions that a former lease holder left behind, if they belong to the current role. The application name of
+-- each ends with the last twelve characters of the holder's name. The sessions are selected before any is ended,
+-- because the server evaluates the conditions of one WHERE clause in any order.
 with theirs as materialized (
     select a.pid, a.application_name from pg_stat_activity a
      where a.datname = current_database() and a.pid <> pg_backend_pid()

@@ -1,4 +1,4 @@
--- The range that reaches the end of the type is no hole; a source without ranges has none of either.
+-- The range that reaches the end of the type does not count. A source without ranges has neither hot nor cold ones.
 select s.source_name, s.events_seen, s.attempts_written, s.dead_lettered, greatest(s.hot_ranges, 0) as hot,
        greatest(s.open_ranges - greatest(s.hot_ranges, 0), 0) as cold,
        greatest(extract(epoch from clock_timestamp() - s.certified_at), 0)::float8 as frontier_age,

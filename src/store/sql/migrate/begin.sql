@@ -1,4 +1,4 @@
--- One migration at a time per database: by the lock on this table, which goes with the transaction.
+-- One migration at a time per database: the lock on this table lasts until the transaction ends.
 do $$
 begin
     create table public.gov_schema_version (

@@ -1,4 +1,4 @@
--- As 0007_roles.sql does when it makes the roles: for the steps that follow it.
+-- As in 0007_roles.sql, when it creates the roles; here for the steps after it.
 do $$
 begin
     if not (select r.rolsuper from pg_roles r where r.rolname = current_user)

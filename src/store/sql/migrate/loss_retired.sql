@@ -1,4 +1,4 @@
--- A signal whose key is in a range by now was retired with it.
+-- A signal whose key is in a retired range is counted with the range.
 select least((select coalesce(sum(r.hi::numeric - r.lo::numeric + 1), 0) from public.gov_retired_range r)
              + (select count(*) from public.gov_retired_signal s
                  where not exists (select from public.gov_retired_range r

@@ -1,4 +1,4 @@
--- Nobody can become the owner of the gates, and it makes nothing itself.
+-- No role can become the owner of the gates, and the owner itself can create nothing.
 do $$
 begin
     if not (select r.rolsuper from pg_roles r where r.rolname = current_user) then

@@ -1,5 +1,5 @@
--- The columns that the gates write or read, the columns that they cannot fill, the keys that they rely on. A live table may
--- have more of the first; it may not have less.
+-- The columns that the gates read or write, the columns that they cannot fill, and the keys that they rely on. A live
+-- table may have additional columns; it may not lack one.
 select w.t, w.c, w.type, format_type(a.atttypid, null)
   from (values
     ('event_outbox', 'id', 'uuid'), ('event_outbox', 'event_domain', 'text'), ('event_outbox', 'event_type', 'text'),

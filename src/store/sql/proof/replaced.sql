@@ -1,8 +1,9 @@
--- Which of these signals belong to a row that took the key of another, and which of those keys are noted as reused by now.
--- A signal of the same identity tells by its object whose it is: the outbox's, else the one that waits, else what retention
--- took, which is compared by time (a row that came to be after its signals had been recorded is another one). Where there is
--- none at all, a key that is noted as reused has no identity of its own left to give. Signals from before the definition ($6
--- is its version) named rows as it does now may have named the same row otherwise, and prove nothing.
+-- The signals that belong to a replaced row, each with whether its key is noted as reused. The recorded signal with the
+-- same identity shows by its object which row it belongs to. The statement looks in the outbox first, then at captures,
+-- then at retired signals. A retired signal is compared by time: a row written after its signals were recorded is
+-- another row. If no such signal exists, a row whose key is noted as reused cannot use the key's own identity. Signals
+-- from before the definition ($6 is its version) named rows as it does now may have named the same row differently, and
+-- prove nothing.
 select u.id, exists (select from public.gov_reused_key k where k.subject = u.subject) as noted
   from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::timestamptz[])
        as u (id, subject, object_ref, number, occurred)

@@ -1,2 +1,2 @@
--- Those of these subjects whose key is noted as reused.
+-- The subjects whose key is noted as reused.
 select k.subject from public.gov_reused_key k where k.subject = any ($1::uuid[])

@@ -1,7 +1,7 @@
--- Signals that are nowhere: not emitted, not captured, not staged for a retry, not dead-lettered, not removed by retention.
--- A letter that was replayed stands for nothing any more: what it stood for is in the outbox, or missing. Nor does a capture
--- that was drained: it only remembers that its groups were marked. A row that came to be after a letter under its key was last
--- written took the key of another; one that says it is yet to come says nothing about that.
+-- Signals that are recorded nowhere: not emitted, captured, staged, dead-lettered or retired. A replayed letter does
+-- not count: its signals are in the outbox, or missing. A drained capture does not count either: it only remembers that
+-- its groups were marked. If a row was written after the last failure of a letter with its key, the row replaced
+-- another one and the letter does not count. A row with a time in the future says nothing about that.
 select u.id
   from unnest($2::uuid[], $3::text[], $4::bigint[], $5::uuid[], $6::timestamptz[]) as u (id, letter, number, staged, occurred)
  where not exists (select from public.event_outbox o where o.id = u.id)

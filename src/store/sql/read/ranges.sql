@@ -1,6 +1,8 @@
--- One statement, so one snapshot, over the open ranges and the rows in them. Each probe is an index scan of the key; the
--- tail is just the range that reaches the end of the type, perhaps of a wider one than the definition's, when that was changed
--- a moment ago: then only what it can name is read (and nothing is cast, which would fail; the index serves either type). What is read ahead of a commit starts after its last id.
+-- One statement, and so one snapshot, over the open ranges and the rows in them. Each probe is an index scan of the
+-- key. The tail is the range that reaches the end of the type. Just after the type of a key was changed, the tail may
+-- be that of a wider type. Then the statement reads only ids that the definition's type can hold. It casts nothing,
+-- because a cast would fail; the index serves either type. A read that runs ahead of a commit starts after the last id
+-- of that batch.
 select g.lo, g.hi, s.*
   from public.gov_worker_gap g
  cross join lateral (

@@ -1,4 +1,5 @@
--- A stretch of the source in key order. Keyset, never OFFSET. `fresh`: not certified yet, so perhaps still on its way.
+-- A page of the source in key order, by keyset and never by OFFSET. `fresh`: not certified yet, so another path may
+-- still bring it.
 select ({fresh}) as fresh, {columns}
   from {table} t
  where ({after})

@@ -3,7 +3,7 @@ select p.pubinsert, p.pubupdate or p.pubdelete or p.pubtruncate as pubmore, p.pu
                                                      'columns', to_jsonb(t.attnames), 'filtered', t.rowfilter is not null))
                    from pg_publication_tables t where t.pubname = p.pubname), '[]') as tables,
        obj_description(p.oid, 'pg_publication') as note,
-       -- As publication_note.sql wrote it down.
+       -- In the form that publication_note.sql recorded.
        (select encode(sha256(convert_to(coalesce(string_agg(concat_ws(' ', t.schemaname, t.tablename, t.rowfilter), chr(10)
                    order by t.schemaname, t.tablename), ''), 'UTF8')), 'hex')
           from pg_publication_tables t where t.pubname = p.pubname and t.rowfilter is not null) as filters

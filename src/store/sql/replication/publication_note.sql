@@ -1,4 +1,4 @@
--- What the row filters were made from, and how the server shows them: whoever changes them later is noticed.
+-- Records what the row filters were made from and how the server shows them, so that a later change is noticed.
 do $note$
 begin
     execute format('comment on publication %I is %L',{name}, (

@@ -1,5 +1,5 @@
--- Of each table why it cannot be in a publication with these columns; null when it can. Before version 18 no generated column may
--- be published, since then the stored ones.
+-- For each table the reason why a publication cannot carry it with these columns; null if it can. Before PostgreSQL 18
+-- no generated column can be published; since then the stored ones can.
 select case when c.oid is null then 'there is no such table'
             when c.relkind <> 'r' then 'it is not an ordinary table'
             when c.relpersistence <> 'p' then 'it is not logged'

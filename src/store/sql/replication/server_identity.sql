@@ -1,3 +1,3 @@
--- Which server this is, since when it runs, and which of its databases: what two sessions that reach the same have in common, and
--- two that reach a primary and its copy have not.
+-- Identifies the server, its start time and the database. The answer is equal in two sessions that reach the same
+-- server. It differs between a primary and its copy.
 select concat_ws(' ', (select system_identifier from pg_control_system()), pg_postmaster_start_time(), current_database())

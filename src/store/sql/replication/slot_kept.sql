@@ -1,1 +1,1 @@
--- Slot {slot} is there and goes on with the publication as it is now: nothing to do for it.
+-- Slot {slot} exists and works with the publication as it is now: nothing to do for it.

@@ -1,5 +1,5 @@
--- After the publication, never before: a slot cannot use a publication that is younger than itself. From PostgreSQL 17 on it is
--- one that a standby can keep, so that a failover continues it.
+-- After the publication, never before: a slot cannot use a publication that is younger than itself. From PostgreSQL 17
+-- on, a standby can keep the slot, so that the stream continues after a failover.
 do $slot$
 begin
     execute format('select pg_create_logical_replication_slot(%L, ''pgoutput''%s)', '{slot}',

@@ -1,5 +1,5 @@
--- Slots of ours that no session reads, other than the configured one: known by the position that we keep for them, or by the
--- name that we give them. A selftest takes its own slot away.
+-- Slots of ours that no session reads, except the configured one. We recognise them by the position that we record for
+-- them, or by the names that we give. A selftest drops its own slot.
 select s.slot_name::text as slot_name,
        case when pg_is_in_recovery() then null else pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint end as retained
   from pg_catalog.pg_replication_slots s

@@ -1,4 +1,5 @@
--- Whether somebody waits for a table that this process has locked. Neither function nor view needs a privilege.
+-- Whether another session waits for a table that this process has locked. Neither the function nor the view needs a
+-- privilege.
 select exists (select from pg_locks w
                 where not w.granted and w.locktype = 'relation'
                   and w.database = (select d.oid from pg_database d where d.datname = current_database())

@@ -1,5 +1,5 @@
--- What the catalogue says of a table: its columns with types, bare and as declared, whether we may read each, and whether we may
--- read who wrote a row and where it lies, which a grant by columns does not include.
+-- The columns of a table with their types, bare and as declared, and whether we may read each. Also whether we may read
+-- the system columns xmin and ctid, which a grant on columns does not include.
 select a.attname, format_type(a.atttypid, null) as type, format_type(a.atttypid, a.atttypmod) as declared,
        has_column_privilege(c.oid, a.attnum, 'select') as readable, c.relkind = 'p' as partitioned,
        a.attnotnull as not_null, exists (select from pg_inherits h where h.inhparent = c.oid) as inherited,

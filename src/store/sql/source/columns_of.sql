@@ -1,8 +1,9 @@
--- Of a source the columns whose cast to text need not be what their type's output function writes: those of a
--- type with a cast of its own (boolean, char(n), inet, xml, ...), and all types that somebody made: their owner may give
--- them a cast at any time, and it would run as whoever reads. Without such a cast the server goes by the output function;
--- text and varchar are the text they hold. Those two are the columns that the
--- server may test for us, unless their collation is one that somebody made: a publication's row filter may not name such.
+-- First, the columns whose cast to text may differ from the text that their type's output function writes. These are
+-- columns of a type with a cast of its own (boolean, char(n), inet, xml, ...) and of every user-defined type. The owner
+-- of such a type may add a cast at any time, and it would run with the privileges of the reading role. Without such a
+-- cast the server uses the output function. Second, text and varchar columns, which are the text they hold. The server
+-- may test these for us, unless their collation is user-defined: a publication's row filter may not name such a
+-- collation.
 array(select a.attname::text
         from pg_namespace n
         join pg_class r on r.relnamespace = n.oid and r.relname = {table}

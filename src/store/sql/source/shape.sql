@@ -1,2 +1,2 @@
--- What the catalogue says of the columns of a definition that need not be registered.
+-- The catalogue data of the columns of a definition that need not be registered.
 select {columns_of}

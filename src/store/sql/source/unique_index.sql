@@ -1,4 +1,4 @@
--- Whether a column is a row's name: it has a valid unique index of its own, over every row.
+-- Whether a column identifies a row: it has a valid unique index of its own, over every row.
 select exists (
     select from pg_index i
       join pg_class c on c.oid = i.indrelid

@@ -1,4 +1,5 @@
--- Who holds a writing lock on the table: whoever took an id and has not committed is among them, prepared ones included.
+-- The transactions that hold a writing lock on the table. Every transaction that took an id and has not committed is
+-- among them, prepared ones included.
 select clock_timestamp() as at,
        coalesce(array_agg(distinct l.virtualtransaction) filter (where l.virtualtransaction is not null), '{}') as writers
   from pg_locks l

@@ -1,4 +1,4 @@
--- Whom each source believes, and how many captured handoffs wait for each producer that it does not.
+-- The trusted producers of each source, and the number of captures for each producer that is not trusted.
 select c.source_name, coalesce(c.metadata #>> '{trust,by}', 'source_system') as by, c.metadata #> '{trust,producers}' as producers,
        coalesce((select jsonb_object_agg(w.producer, w.n)
                    from (select p.capture_payload ->> coalesce(c.metadata #>> '{trust,by}', 'source_system') as producer, count(*) as n

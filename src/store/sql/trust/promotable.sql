@@ -1,4 +1,4 @@
--- Whether something was captured as untrusted whose producer is trusted by now. Asked of the findings, which are few.
+-- Whether a capture waits whose producer has become trusted. The statement asks the findings, which are few.
 select exists (
     select from public.system_issues i
       join public.gov_worker_cursor c on c.worker_name = $1 and c.source_name = i.detail ->> 'source'

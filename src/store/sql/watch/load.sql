@@ -1,5 +1,6 @@
--- Who waits for a lock in this database, our own sessions aside, and how many of them for a lock of ours; how far the
--- standbys are behind (null where there is none, or where we may not see it). Logical receivers are no standbys.
+-- How many sessions of this database wait for a lock, without our own, and how many of them wait for a lock of ours.
+-- Also how far the standbys are behind: null if there is none, or if we may not see it. Logical receivers are not
+-- standbys.
 with ours as (
     select a.pid from pg_stat_activity a where a.application_name like 'gov-handoff%'
 ), waiting as (

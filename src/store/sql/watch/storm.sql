@@ -1,5 +1,5 @@
--- The groups that were there before and were dirtied since the last look, of all that were there; a new group is not
--- invalidated. Nothing is counted while nothing was handed off.
+-- The existing groups that became dirty since the last look, and the number of all existing groups. A new group does
+-- not count. Nothing is counted while nothing is handed off.
 select s.signals, clock_timestamp() as at, coalesce(g.dirtied, 0) as dirtied, coalesce(g.groups, 0) as groups
   from (select coalesce(sum(attempts_written), 0)::bigint as signals
           from public.gov_worker_cursor where worker_name = $1) s
