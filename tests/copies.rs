@@ -46,7 +46,7 @@ fn every_gate_builds_the_same_payload() {
     let plain = |copy: &String| {
         let names = [
             ("r_source[s.rule]", "source"),
-            ("v_change[s.rule]", "change"),
+            ("r_change[s.rule]", "change"),
             ("r_source", "source"),
             ("r_change", "change"),
             ("s.grp", "group"),

@@ -50,7 +50,7 @@ declare
     v_new text;
 begin
     for f in select p.oid::regprocedure from pg_proc p
-              where p.proname in ('gov_handoff_apply', 'gov_handoff_apply_one', 'gov_lease_fence') loop
+              where p.proname in ('gov_handoff_advance', 'gov_handoff_apply_one', 'gov_lease_fence') loop
         v_old := pg_get_functiondef(f);
         v_new := replace(v_old, 'where executor_name = p_worker and lease_owner = p_owner and (metadata ->> ''term'')::bigint = p_term',
                          'where executor_name = p_worker');

@@ -16,6 +16,7 @@ const WHO: [&str; 4] =
 const MAY: &str = "
 approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
+gov_handoff_advance() gov_handoff_capture() gov_handoff_emit() gov_handoff_mark(): - - - -
 gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
 batches definitions rehearsals gov_definition_fence() gov_source_mapping() gov_source_renew(): - - - -
 gov_source_version: - r r -
