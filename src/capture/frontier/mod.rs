@@ -1,6 +1,6 @@
 //! The certifying pass: every row not older than the frontier, in one snapshot, against the recorded signals.
 //!
-//! The argument (SPEC §6): a row that is not visible in this snapshot was written by a transaction at or above the
+//! The argument: a row that is not visible in this snapshot was written by a transaction at or above the
 //! snapshot's xmin. The next pass selects everything not older than that, so it will see the row. Visible rows are
 //! handed off before the frontier moves. The argument does not use keys, clocks or the stream, so it holds whatever
 //! they did.
