@@ -37,11 +37,8 @@ fn assert_same(what: &str, copies: &[String], at_least: usize) {
 
 #[test]
 fn every_gate_builds_the_same_payload() {
-    let copies = stretches(
-        &migrations(),
-        "jsonb_build_object('object_type',",
-        &["'captured_by', p_captured_by"],
-    );
+    let copies =
+        stretches(&migrations(), "jsonb_build_object('object_type',", &["'captured_by', p_captured_by"]);
     // A batch has its values in the columns of `s` and in arrays by rule, a lone signal in parameters.
     let plain = |copy: &String| {
         let names = [
@@ -74,7 +71,8 @@ fn every_fence_asks_the_same() {
     let ends = [";", " returning"];
     let fences = stretches(&text, "where executor_name = p_worker and lease_owner = p_owner and", &ends);
     // To resign, a lease need not be fresh; everything else needs that.
-    let (fresh, rest): (Vec<_>, Vec<_>) = fences.into_iter().partition(|fence| fence.contains("last_tick_at >"));
+    let (fresh, rest): (Vec<_>, Vec<_>) =
+        fences.into_iter().partition(|fence| fence.contains("last_tick_at >"));
     assert_same("the fence", &fresh, 5);
     assert_eq!(rest.len(), 1, "only resigning does without a fresh lease: {rest:?}");
     assert!(fresh[0].starts_with(&rest[0]), "both name the owner and the term: {rest:?}");

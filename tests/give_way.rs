@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::sources::{register, rule, source};
-use crate::support::{Daemon, Database, connect, migrated};
+use crate::support::{Daemon, Database, cli, connect, done, migrated};
 
 const QUICK: [(&str, &str); 4] = [
     ("GOV_HANDOFF_POLL_INTERVAL", "100ms"),
@@ -110,4 +110,34 @@ async fn ddl_behind_a_pass_that_hands_off_slowly_waits_no_longer_than_a_second()
     let recorded = "select count(distinct capture_payload ->> 'source_key') = 2 from event_pending where entity_table = 'births_by_name'";
     db.until(recorded).await;
     assert!(daemon.log().contains("it gave way"), "{}", daemon.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publication_that_waits_for_one_table_holds_up_births_into_another_for_seconds_at_most() {
+    let db = migrated().await;
+    let (held, operator) = (connect(&db.url).await, connect(&db.url).await);
+    // The publication locks the registry, then waits for the change log.
+    held.batch_execute("begin; lock table registry_changelog in access exclusive mode")
+        .await
+        .expect("a lock");
+    let url = db.url.clone();
+    let setup = tokio::spawn(async move { cli(&url, &["replication", "setup"]).await });
+    db.until(
+        "select exists (select from pg_stat_activity where application_name like 'gov-handoff replication%' \
+              and wait_event_type = 'Lock')",
+    )
+    .await;
+    operator.batch_execute("set statement_timeout = '10s'").await.expect("a bound");
+    let begun = Instant::now();
+    operator
+        .batch_execute("alter table birth_registry add column publication_waits int")
+        .await
+        .expect("altered");
+    db.births("b", 1).await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "a birth waited {:?}", begun.elapsed());
+    let ran = setup.await.expect("it ends");
+    assert_eq!(ran.code, 2, "{ran:?}");
+    held.batch_execute("rollback").await.expect("the lock goes");
+    done(&db.url, &["replication", "setup"]).await;
+    db.drop_slots().await;
 }

@@ -88,7 +88,12 @@ impl<R: Administers> Session<R> {
             ));
         }
         let sql = publication_sql(name, &sources, self.has_publication(name).await?);
-        self.answer(self.client.batch_execute(&sql)).await.map_err(|e| match e.kind {
+        let bounded = format!("{}{sql}\ncommit", include_str!("../sql/replication/bounded.sql"));
+        let done = self.answer(self.client.batch_execute(&bounded)).await;
+        if done.is_err() {
+            self.answer(self.client.batch_execute("rollback")).await?;
+        }
+        done.map_err(|e| match e.kind {
             Kind::Privilege => Error::new(
                 Kind::Privilege,
                 format!("the role may not create publication {name} ({e}): have the owner of the tables run `gov-handoff replication sql`"),
