@@ -75,7 +75,7 @@ async fn passes_of(world: &World, client: &Client, kind: &str) -> Vec<Measured> 
         &world.url("passes"),
         &["run", "--mode", "poll"],
         &log,
-        "gov_handoff::intake=debug",
+        "gov_handoff::capture=debug",
         &[("GOV_HANDOFF_CERTIFY_INTERVAL", interval)],
     );
     let deadline = Instant::now() + PATIENCE;
