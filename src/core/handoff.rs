@@ -1,4 +1,4 @@
-//! The one function from a source row to its handoffs, the same for every path.
+//! Mapping: the one function from a source row to its handoffs, the same on every path.
 
 use crate::core::dead_letter::code;
 use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition, TrustBy};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Stands in for a producer or actor that the row does not name; the outbox asks for one.
+/// The producer or actor of a row that names none. The outbox requires a value.
 const UNKNOWN: &str = "unknown";
 
 /// How a handoff is to be recorded.
@@ -21,9 +21,9 @@ const UNKNOWN: &str = "unknown";
 #[repr(i16)]
 pub enum Standing {
     Normal = 0,
-    /// Captured, flagged, dirties nothing until an operator trusts the producer.
+    /// Captured and flagged. It marks no group until an operator trusts the producer.
     Untrusted = 1,
-    /// No rule matched: captured so that nothing is skipped in silence.
+    /// No rule matched. The row is captured, so that it is not skipped silently.
     Unmapped = 2,
 }
 
@@ -41,7 +41,7 @@ pub struct Handoff {
     pub dims: Vec<(String, Option<String>)>,
     pub scope: Option<Vec<(String, Option<String>)>>,
     pub source_key: String,
-    /// The key, where it is an integer: retention remembers rows by it. None for a row that took another's key.
+    /// The key, if it is an integer: retention remembers rows by it. `None` for a replaced row.
     pub number: Option<i64>,
     pub occurred_at: Option<PgInstant>,
     pub source_system: String,
@@ -49,7 +49,7 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// Gives it an identity of its own: the row is another than the one that was handed off under this key.
+    /// Gives the handoff the identity of a replaced row: another row was handed off under this key before.
     pub fn replace(&mut self, identity: &Identity) {
         let (key, kind) = (&self.source_key, &self.rule.kind);
         self.id = identity.signal_of_replacement(key, kind, &self.object_ref);
@@ -58,17 +58,17 @@ impl Handoff {
     }
 }
 
-/// What a row comes to.
+/// The result of mapping a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapped {
-    /// One of our own rows: seen, and nothing to hand off.
+    /// The definition excludes the row. It counts as read, and there is nothing to hand off.
     Excluded,
     Handoffs(Vec<Handoff>),
-    /// The row cannot be handed off at all; it is dead-lettered with this reason.
+    /// The row cannot be handed off. It becomes a dead letter with this reason.
     Refused(Refusal),
 }
 
-/// A contract violation, found before the database was asked.
+/// A contract violation that mapping found, before the row was sent to the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub subject: Uuid,
@@ -77,18 +77,19 @@ pub struct Refusal {
     pub detail: String,
 }
 
-/// A source made ready to map rows.
+/// A source that is ready to map rows.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Which definition this is, where it was read from the database; recording is refused under another.
+    /// The version of the definition, if it was read from the database. The gates reject a batch that was mapped by
+    /// another version.
     pub version: Option<Uuid>,
     pub definition: SourceDefinition,
     pub identity: Identity,
-    /// The columns whose cast to text differs from what their type's output function writes, and so from what the stream
-    /// brings. Only the catalogue knows; a source that was not read from the database has none.
+    /// The columns whose cast to text may differ from what their type's output function writes, and so from what the
+    /// stream delivers. Only the catalogue knows them; a source that was not read from the database has none.
     pub cast_apart: BTreeSet<String>,
-    /// The columns whose value is the very text that the rules compare, so that the server may test them for us. Only the
-    /// catalogue knows; a source that was not read from the database has none.
+    /// The columns whose value is exactly the text that the rules compare, so that the server may test them for us.
+    /// Only the catalogue knows them; a source that was not read from the database has none.
     pub plain_text: BTreeSet<String>,
     id: usize,
     order: Option<(usize, OrderType, Zone)>,
@@ -105,16 +106,16 @@ impl Source {
         Self::compile_as(definition, None)
     }
 
-    /// A definition that the database has in force under this version.
+    /// Prepares a definition that is in force in the database under this version.
     pub fn compile_as(definition: SourceDefinition, version: Option<Uuid>) -> Result<Self, DefinitionError> {
         let columns = Columns(&definition);
         if definition.name.is_empty() || definition.name.len() > 200 {
             return Err(columns.invalid("name", "a source has a name of 1 to 200 bytes".to_owned()));
         }
-        // Findings and letters are keyed by the name and what follows it.
+        // The keys of findings and dead letters consist of the name, a colon and more.
         if definition.name.chars().any(|c| c == ':' || c.is_control()) {
             return Err(
-                columns.invalid("name", "a source's name holds no colon and no control character".to_owned())
+                columns.invalid("name", "a source's name must not contain a colon or a control character".to_owned())
             );
         }
         if definition.batch_size == 0 || definition.batch_size > 50_000 {
@@ -191,7 +192,7 @@ impl Source {
         self.definition.id.id_type
     }
 
-    /// The row's primary key as text; empty for a row without one, which no table with a primary key has.
+    /// The row's primary key as text. Empty for a row without a key, which a table with a primary key never has.
     #[must_use]
     pub fn key<'r>(&self, row: &'r Row) -> &'r str {
         row.get(self.id).unwrap_or_default()
@@ -203,7 +204,7 @@ impl Source {
         row.get(self.id).is_some()
     }
 
-    /// The row with this key, of which nothing else can be read; `state` says why.
+    /// A row of which only the key can be read; `state` is the SQLSTATE that says why.
     #[must_use]
     pub fn unreadable(&self, key: String, state: String) -> Row {
         Row::unreadable(self.id, key, state)
@@ -222,14 +223,14 @@ impl Source {
             OrderType::Timestamptz => parse_timestamptz(text),
             OrderType::Timestamp => parse_timestamp(text, zone),
         };
-        // The value itself is content for all we know, so the message does not repeat it.
-        parsed.map(Some).map_err(|_| format!("the order column is no {order_type:?}").to_lowercase())
+        // The value may be content, so the message does not repeat it.
+        parsed.map(Some).map_err(|_| format!("the order column is not a {order_type:?}").to_lowercase())
     }
 
-    /// Maps a row to its handoffs: every rule that matches fires, once per kind.
+    /// Maps a row to its handoffs. Every matching rule fires, once per kind.
     #[must_use]
     pub fn map(&self, row: &Row) -> Mapped {
-        // Of a row that cannot be read nobody can tell whether it is excluded.
+        // The tests of `exclude` cannot be applied to a row that cannot be read.
         if row.unreadable_because().is_none() && self.exclude.iter().any(|test| test.passes(row)) {
             return Mapped::Excluded;
         }
@@ -243,11 +244,11 @@ impl Source {
             })
         };
         if Key::parse(self.id_type(), key).is_none() {
-            return refuse("malformed_key", format!("the key is no {}", self.id_type().sql_name()));
+            return refuse("malformed_key", format!("the key is not of type {}", self.id_type().sql_name()));
         }
         if key.contains(NO_TEXT) {
-            // It could not be told from another such key with certainty, nor read again by it.
-            return refuse("malformed_key", "the key is no text in UTF-8".to_owned());
+            // Two such keys might not be distinguishable, and the row could not be read again by its key.
+            return refuse("malformed_key", "the key is not valid UTF-8".to_owned());
         }
         if let Some(state) = row.unreadable_because() {
             let detail = format!(
@@ -258,7 +259,7 @@ impl Source {
         }
         if row.size() > LARGEST_ROW {
             let detail =
-                format!("its address columns hold more than {LARGEST_ROW} bytes, and no address does");
+                format!("its address columns hold more than {LARGEST_ROW} bytes, which is too long for an address");
             return refuse(code::OVERSIZED, detail);
         }
         match row.values().find_map(violation) {
@@ -275,7 +276,7 @@ impl Source {
         let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
         let mut handoffs: Vec<Handoff> = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.matches(row)) {
-            // A row yields one signal per kind; of two rules of one kind the first speaks.
+            // A row yields one signal per kind. Of two matching rules of one kind the first is used.
             if handoffs.iter().all(|h| h.rule.kind != rule.face.kind) {
                 handoffs.push(facts.handoff(rule));
             }
@@ -296,7 +297,7 @@ impl Source {
     }
 }
 
-/// What all handoffs of one row share.
+/// What all handoffs of one row have in common.
 struct Facts<'a> {
     subject: Uuid,
     key: &'a str,
@@ -308,7 +309,8 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn handoff(&self, rule: &Rule) -> Handoff {
         let dims = self.dims(&rule.group);
-        // `law:` would be the address of every law without a code; the row's own key tells them apart.
+        // With an empty column, `law:{code}` would be the same reference for every law without a code. The row's own
+        // key tells them apart.
         let object_ref = rule.object_ref.render_whole(self.row).unwrap_or_else(|| self.own_reference());
         self.build(
             Arc::clone(&rule.face),
@@ -327,7 +329,7 @@ impl Facts<'_> {
         self.build(Arc::clone(&self.source.unmapped), Standing::Unmapped, table, object_ref, dims, None)
     }
 
-    /// The row itself, where nothing else names what it is about.
+    /// A reference to the row itself, if nothing else names its object.
     fn own_reference(&self) -> String {
         format!("{}:{}", self.source.definition.table(), self.key)
     }

@@ -67,7 +67,7 @@ impl Lookout {
 
 /// The error has no SQLSTATE: the source is in order and needs no finding.
 pub(super) fn gave_way() -> Error {
-    Error::new(Kind::SourceLocked, "somebody waited for a lock that the read held; it gave way")
+    Error::new(Kind::SourceLocked, "another session waited for a lock that the read held; it gave way")
 }
 
 async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
