@@ -29,7 +29,7 @@ pub(super) fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Resu
         match value.into_string() {
             Ok(value) => drop(env.insert(name, value)),
             Err(_) if READ.contains(&name.as_str()) || name.starts_with(PREFIX) => {
-                return Err(Error::config(format!("{name} is no UTF-8 text; set it anew or unset it")));
+                return Err(Error::config(format!("{name} is not valid UTF-8; set it again or unset it")));
             }
             Err(_) => {}
         }
@@ -59,7 +59,7 @@ pub(super) fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
     } else {
         format!("behind {PREFIX} stands one of CONFIG, {}", keys.join(", ").to_uppercase())
     };
-    Err(Error::config(format!("{PREFIX}{name} is no setting; {help}")))
+    Err(Error::config(format!("{PREFIX}{name} is not a setting; {help}")))
 }
 
 /// Whether a variable is a setting, or has our prefix for another reason: for the embedded servers, for tests, or from

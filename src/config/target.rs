@@ -92,7 +92,8 @@ impl Target {
             Tls::Require | Tls::VerifyFull => SslMode::Require,
         });
         pg.connect_timeout(CONNECT_TIMEOUT).keepalives(true).keepalives_idle(Duration::from_secs(15));
-        // A peer that the network lost: noticed within a lease, whether we wait for it or it for us.
+        // A lost connection is noticed within a lease, whether the daemon waits for the server or the server for the
+        // daemon.
         pg.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3).tcp_user_timeout(UNHEARD);
         Ok(Self { pg, tls, root_cert: root.map(PathBuf::from) })
     }

@@ -1,17 +1,17 @@
 //! Mapping: the one function from a source row to its handoffs, the same on every path.
 
-use crate::core::dead_letter::code;
 use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition, TrustBy};
 use crate::core::group::GroupKey;
 use crate::core::identity::Identity;
-use crate::core::payload::{Violation, violation};
-use crate::core::row::{LARGEST_ROW, NO_TEXT, Row};
+use crate::core::row::Row;
 use crate::core::rule::{Columns, DefinitionError, KIND_PREFIX, Rule, RuleFace, Template, Test};
 use crate::core::time::{PgInstant, Zone, parse_timestamp, parse_timestamptz};
 use crate::core::watermark::{Key, Watermark};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
+
+mod checks;
 
 /// The producer or actor of a row that names none. The outbox requires a value.
 const UNKNOWN: &str = "unknown";
@@ -109,50 +109,12 @@ impl Source {
     /// Prepares a definition that is in force in the database under this version.
     pub fn compile_as(definition: SourceDefinition, version: Option<Uuid>) -> Result<Self, DefinitionError> {
         let columns = Columns(&definition);
-        if definition.name.is_empty() || definition.name.len() > 200 {
-            return Err(columns.invalid("name", "a source has a name of 1 to 200 bytes".to_owned()));
-        }
-        // The keys of findings and dead letters consist of the name, a colon and more.
-        if definition.name.chars().any(|c| c == ':' || c.is_control()) {
-            return Err(
-                columns.invalid("name", "a source's name must not contain a colon or a control character".to_owned())
-            );
-        }
-        if definition.batch_size == 0 || definition.batch_size > 50_000 {
-            return Err(columns
-                .invalid("batch_size", format!("{} is not between 1 and 50000", definition.batch_size)));
-        }
-        let mut sorted = definition.columns.clone();
-        sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
-            return Err(columns.invalid("columns", format!("column {} is listed twice", twice[0])));
-        }
-        let by = definition.trust.by;
-        let producer = match by {
-            TrustBy::SourceSystem => &definition.source_system,
-            TrustBy::ActorRef => &definition.actor_ref,
-        };
-        if definition.trust.producers.is_some() && producer.is_none() {
-            let problem =
-                format!("a list of producers needs `{}`, or every row would be untrusted", by.name());
-            return Err(columns.invalid("trust", problem));
-        }
+        checks::limits(&definition, &columns)?;
+        checks::columns(&definition, &columns)?;
+        checks::trust(&definition, &columns)?;
+        let order = compile_order(&definition, &columns)?;
         let named =
             |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
-        let order = match &definition.order {
-            Some(o) => Some((columns.position(&o.column, "order")?, o.order_type, o.zone)),
-            None => None,
-        };
-        let unmapped = RuleFace {
-            version,
-            source: definition.name.clone(),
-            table: definition.table().to_owned(),
-            kind: format!("{KIND_PREFIX}unmapped"),
-            stream: "update".to_owned(),
-            severity: None,
-            bumps_ruleset: false,
-            grain: Grain::Group,
-        };
         Ok(Self {
             version,
             identity: Identity::new(&definition.name, definition.id.id_type),
@@ -177,7 +139,7 @@ impl Source {
                 .iter()
                 .map(|r| Rule::compile(r, &definition, version, &columns))
                 .collect::<Result<_, _>>()?,
-            unmapped: Arc::new(unmapped),
+            unmapped: Arc::new(unmapped_face(&definition, version)),
             definition,
         })
     }
@@ -234,66 +196,61 @@ impl Source {
         if row.unreadable_because().is_none() && self.exclude.iter().any(|test| test.passes(row)) {
             return Mapped::Excluded;
         }
-        let key = self.key(row);
-        let refuse = |code, detail: String| {
-            Mapped::Refused(Refusal {
-                subject: self.identity.subject(key),
-                source_key: key.to_owned(),
-                code,
-                detail,
-            })
-        };
-        if Key::parse(self.id_type(), key).is_none() {
-            return refuse("malformed_key", format!("the key is not of type {}", self.id_type().sql_name()));
-        }
-        if key.contains(NO_TEXT) {
-            // Two such keys might not be distinguishable, and the row could not be read again by its key.
-            return refuse("malformed_key", "the key is not valid UTF-8".to_owned());
-        }
-        if let Some(state) = row.unreadable_because() {
-            let detail = format!(
-                "the server cannot send the row ({state}): it holds a character without an equivalent in UTF-8, or a \
-                 damaged value; repair the row in its table, then replay the letter"
-            );
-            return refuse(code::UNREADABLE, detail);
-        }
-        if row.size() > LARGEST_ROW {
-            let detail =
-                format!("its address columns hold more than {LARGEST_ROW} bytes, which is too long for an address");
-            return refuse(code::OVERSIZED, detail);
-        }
-        match row.values().find_map(violation) {
-            Some(Violation::Key(name)) => {
-                return refuse(code::PAYLOAD, format!("a value carries contents under the key {name}"));
+        match self.handoffs(row) {
+            Ok(handoffs) => Mapped::Handoffs(handoffs),
+            Err((code, detail)) => {
+                let key = self.key(row);
+                let subject = self.identity.subject(key);
+                Mapped::Refused(Refusal { subject, source_key: key.to_owned(), code, detail })
             }
-            Some(Violation::Vector) => return refuse(code::VECTOR, "a value carries a vector".to_owned()),
-            None => {}
         }
-        let occurred_at = match self.occurred_at(row) {
-            Ok(at) => at,
-            Err(detail) => return refuse("malformed_order_key", detail),
-        };
+    }
+
+    /// The handoffs of a row that is not excluded, or why the row cannot be handed off.
+    fn handoffs(&self, row: &Row) -> Result<Vec<Handoff>, checks::Problem> {
+        let key = self.key(row);
+        checks::key(self.id_type(), key)?;
+        checks::readable(row)?;
+        checks::contents(row)?;
+        let occurred_at = self.occurred_at(row).map_err(|detail| ("malformed_order_key", detail))?;
         let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
+        let handoffs = self.fired(row, &facts);
+        checks::references(&handoffs)?;
+        Ok(if handoffs.is_empty() { vec![facts.unmapped()] } else { handoffs })
+    }
+
+    /// A row yields one signal per kind. Of two matching rules of one kind the first is used.
+    fn fired(&self, row: &Row, facts: &Facts<'_>) -> Vec<Handoff> {
         let mut handoffs: Vec<Handoff> = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.matches(row)) {
-            // A row yields one signal per kind. Of two matching rules of one kind the first is used.
             if handoffs.iter().all(|h| h.rule.kind != rule.face.kind) {
                 handoffs.push(facts.handoff(rule));
             }
         }
-        if let Some(blank) =
-            handoffs.iter().find(|h| h.object_ref.trim().is_empty() || h.object_type.trim().is_empty())
-        {
-            return refuse(
-                "blank_reference",
-                format!("{} gives a blank object type or reference", blank.rule.kind),
-            );
-        }
-        if handoffs.is_empty() {
-            Mapped::Handoffs(vec![facts.unmapped()])
-        } else {
-            Mapped::Handoffs(handoffs)
-        }
+        handoffs
+    }
+}
+
+/// The position, type and zone of the order column, if the source has one.
+fn compile_order(
+    definition: &SourceDefinition,
+    columns: &Columns<'_>,
+) -> Result<Option<(usize, OrderType, Zone)>, DefinitionError> {
+    let Some(order) = &definition.order else { return Ok(None) };
+    Ok(Some((columns.position(&order.column, "order")?, order.order_type, order.zone)))
+}
+
+/// The rule of a row that no rule of the definition matches.
+fn unmapped_face(definition: &SourceDefinition, version: Option<Uuid>) -> RuleFace {
+    RuleFace {
+        version,
+        source: definition.name.clone(),
+        table: definition.table().to_owned(),
+        kind: format!("{KIND_PREFIX}unmapped"),
+        stream: "update".to_owned(),
+        severity: None,
+        bumps_ruleset: false,
+        grain: Grain::Group,
     }
 }
 

@@ -61,7 +61,8 @@ pub const NO_TEXT: char = '\u{FFFD}';
 /// in hex, so that different values stay different.
 ///
 /// A value that alone makes its row too large is cut just above the limit. The server sends such a row in full, and one
-/// copy in memory is enough. No key is that long, because no index accepts it, and no value in a test of a rule is.
+/// copy in memory is enough. No key is that long, because no index accepts it. No value in a test of a rule is that
+/// long, either.
 #[must_use]
 pub fn text_of(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(LARGEST_ROW + 1)];

@@ -86,7 +86,7 @@ impl Cluster {
         self.home.socket_dir()
     }
 
-    /// Stays the same over restarts.
+    /// The port. It stays the same after a restart.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -69,9 +69,9 @@ fn worker(worker: Option<&WorkerReading>) -> Vec<Family> {
     ]
 }
 
-/// The daemon's own word, and once it is silent the time since.
+/// The lag that the daemon reported. If the daemon is no longer alive, the time since its last tick is added.
 fn lag(worker: &WorkerReading) -> Option<Value> {
-    #[allow(clippy::cast_precision_loss)] // A float to whoever reads it.
+    #[allow(clippy::cast_precision_loss)] // Prometheus reads a float.
     let said = worker.lag_ms? as f64 / 1_000.0;
     Some(Real(if worker.alive { said } else { said + worker.tick_age }))
 }

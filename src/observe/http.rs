@@ -28,7 +28,7 @@ use tokio::time::{Sleep, sleep};
 /// The number of connections at a time. The daemon needs file descriptors as well; further clients wait in the system's
 /// queue.
 const GUESTS: usize = 32;
-/// A connection serves one request and is closed after this time, whoever is slow.
+/// A connection serves one request and is closed after this time, whichever side is slow.
 const VISIT: Duration = Duration::from_secs(10);
 
 /// Listens at once, so that an unusable address is an error at the start, and serves from a thread.

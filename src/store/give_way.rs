@@ -79,7 +79,7 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
             Ok(Ok(false)) => {}
             // If the check fails, the read goes on under its own time limits. The server may have no free connection.
             Ok(Err(e)) => {
-                tracing::debug!(error = %e, "cannot see whether somebody waits for the read");
+                tracing::debug!(error = %e, "cannot check whether another session waits for the read");
                 session = None;
             }
             Err(_) => session = None,

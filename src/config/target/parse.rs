@@ -170,7 +170,7 @@ fn decoded(text: &str) -> Result<String> {
     if out.contains(&0) {
         return Err(unreadable("%00 stands for no character"));
     }
-    String::from_utf8(out).map_err(|_| unreadable("a value is no UTF-8 once it is decoded"))
+    String::from_utf8(out).map_err(|_| unreadable("a value is not valid UTF-8 after decoding"))
 }
 
 /// `key = value` as libpq reads it: blanks around the sign are allowed, a value with blanks is quoted, and a backslash
