@@ -1,5 +1,5 @@
-//! Settings: flags over environment over file over the command's own defaults, validated into one [`Config`]. The only
-//! reader of the environment.
+//! Settings: flags over environment over file over the command's own defaults, validated into one [`Config`]. Only this
+//! module reads the environment.
 
 mod environment;
 mod settings;
@@ -23,56 +23,56 @@ use std::time::Duration;
 use value::{LogFormat, Url, Value};
 use words::default_slot;
 
-/// The file that is read when none is named.
+/// The configuration file that is read if none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
 
-/// What is in force.
+/// The validated settings.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub target: Target,
-    /// Where the replication role connects; the same as `target` unless given.
+    /// Where the replication role connects; by default the same as `target`.
     pub replication: Target,
     pub intent: Intent,
     pub worker: String,
     pub slot: String,
     pub publication: String,
-    /// Create publication and slot where they are missing and the role may.
+    /// Create publication and slot if they are missing and the role is allowed to.
     pub create: bool,
-    /// The most rows one apply carries.
+    /// The largest number of rows in one batch.
     pub batch_rows: usize,
     pub lease_ttl: Duration,
-    /// How often the keyset pass looks behind the stream.
+    /// How often the keyset pass reads the tables behind the stream.
     pub reconcile_interval: Duration,
-    /// How often a certificate is taken.
+    /// How often a source is certified.
     pub certify_interval: Duration,
-    /// Before our slot retains more log than this it is given up.
+    /// The budget: how much log our slot may retain. The daemon drops the slot before that.
     pub wal_budget: u64,
-    /// How long we poll after the slot was given up, before one is taken again.
+    /// How long the daemon polls after it dropped the slot, before it creates one again.
     pub rejoin_after: Duration,
-    /// The longest pause of an idle poller.
+    /// The longest pause between two polls of an idle source.
     pub poll_interval: Duration,
     pub read_timeout: Duration,
-    /// The longest pause before the stream is tried again.
+    /// The longest pause before the daemon tries to stream again.
     pub stream_retry: Duration,
     pub audit_interval: Duration,
-    /// How often a summary of what was done is published.
+    /// How often a heartbeat is published.
     pub heartbeat_interval: Duration,
-    /// Behind by more than this is a finding.
+    /// A lag longer than this is a finding.
     pub lag_limit: Duration,
-    /// When to go slower.
+    /// The limits for the pace.
     pub pace: Limits,
-    /// Where metrics and health are served, if anywhere; a loopback address.
+    /// The loopback address for metrics and health, if they are served.
     pub listen: Option<SocketAddr>,
     pub log: String,
     pub log_json: bool,
     pub file: Option<PathBuf>,
-    /// All settings as they were given or by default, for people and scripts.
+    /// All settings, as given or by default, for display.
     values: Values,
 }
 
 impl Config {
-    /// Reads the environment and the file, and lets `flags` win over both; `defaults` is what a command that says nothing
-    /// about it wants otherwise than the daemon does.
+    /// Reads the environment and the file; `flags` override both. `defaults` are the defaults of a command that differ
+    /// from those of the daemon.
     pub fn load(flags: Layer, file: Option<&Path>, defaults: Layer) -> Result<Self> {
         let env = readable(std::env::vars_os())?;
         refuse_unknown(&env)?;
@@ -90,12 +90,12 @@ impl Config {
         Ok(config)
     }
 
-    /// `above` are flags and environment, `file` is what lies below the `PG*` variables too.
+    /// `above` are flags and environment. `file` also has lower priority than the `PG*` variables.
     fn merge(above: Layer, file: Layer, env: &HashMap<String, String>) -> Result<Self> {
         let given = |url: &Option<String>, below| if url.is_some() { Given::Above } else { below };
         let database = given(&above.database_url, Given::InFile);
         let role = given(&above.replication_url, Given::InFileForRole);
-        // What was asked for is checked before what it needs: a typing error is not answered with a missing URL.
+        // The given settings are checked first, so that a misspelt value is not answered with a missing URL.
         let values = above.over(file).values()?;
         let text = |url: &Option<Url>| url.as_ref().map(|url| url.0.clone());
         let target = Target::parse(text(&values.database_url).as_deref(), database, env)?;
@@ -141,7 +141,7 @@ impl Config {
         })
     }
 
-    /// What is in force, as pairs for people and scripts; secrets redacted.
+    /// The settings as pairs of name and value; secrets are redacted.
     #[must_use]
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let file = self.file.as_ref().map_or_else(|| "(none)".to_owned(), |f| f.display().to_string());
@@ -155,21 +155,21 @@ impl Config {
     }
 }
 
-/// Where a test wants this process killed; debug builds only.
+/// The point at which a test wants this process killed; debug builds only.
 #[cfg(debug_assertions)]
 #[must_use]
 pub fn failpoint() -> Option<String> {
     std::env::var("GOV_HANDOFF_FAILPOINT").ok()
 }
 
-/// How long a silent stream is believed in, where a test wants to know sooner; debug builds only.
+/// How long a silent stream counts as alive, if a test sets it; debug builds only.
 #[cfg(debug_assertions)]
 #[must_use]
 pub fn stalled_after() -> Option<Duration> {
     std::env::var("GOV_HANDOFF_STALLED_AFTER").ok().and_then(|text| parse_span(&text).ok())
 }
 
-/// Each setting by its name in upper case behind the prefix; the URL also by the name that everybody uses.
+/// The variable of each setting: the prefix and the name in upper case. The URL also has its usual name `DATABASE_URL`.
 fn from_environment(env: &HashMap<String, String>) -> Layer {
     let mut layer = Layer::from(|name| env.get(&format!("{PREFIX}{}", name.to_uppercase())).cloned());
     let url = env.get("DATABASE_URL").filter(|url| !url.is_empty()).cloned();

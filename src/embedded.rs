@@ -6,9 +6,9 @@
 //!   installed          temp directory       connect to           immediate, kill             removed
 //! ```
 //!
-//! A cluster never outlives its process, however that ends: a guard process waits on a pipe that only the
-//! owner holds open, and clears up when it closes ([`home`]). All of it is blocking `std::process` work, so
-//! from async code call it through `tokio::task::spawn_blocking`.
+//! A cluster never outlives its process, however the process ends. A guard process waits on a pipe that only the owner
+//! holds open, and cleans up when the pipe closes ([`home`]). All of this is blocking `std::process` work, so call it
+//! from async code through `tokio::task::spawn_blocking`.
 
 mod account;
 mod binaries;
@@ -26,7 +26,7 @@ pub use cluster::Cluster;
 pub use postmaster::StopMode;
 pub use settings::ClusterOptions;
 
-/// Why a private PostgreSQL could not be had, started, stopped or used.
+/// Why a private PostgreSQL could not be found, started, stopped or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {

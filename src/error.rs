@@ -1,7 +1,7 @@
-//! One error for the whole program, and the one table that says what to do about each kind of it.
+//! One error type for the whole program, and the one table that says what to do about each kind.
 //!
-//! Messages are lowercase without a full stop, so that `a: b: c` reads well, and say what was expected, what was found and
-//! what to do. A server's message about data is never repeated: it may quote a row.
+//! Messages are lowercase without a full stop, so that `a: b: c` reads well. They say what was expected, what was found
+//! and what to do. A server's message about data is never repeated, because it may quote a row.
 
 use std::fmt;
 use tokio_postgres::error::SqlState;
@@ -18,25 +18,25 @@ pub enum Kind {
     Authentication,
     /// A privilege is missing.
     Privilege,
-    /// Logical replication cannot be had: `wal_level`, slots, publication.
+    /// Logical replication is not available: `wal_level`, slots, publication.
     Replication,
-    /// A table, column or type is not as the definition or the gates need it.
+    /// A table, column or type does not fit the definition or the gates.
     Catalogue,
-    /// The server could not do it now: deadlock, timeout, shutdown, out of something.
+    /// The server could not do it now: deadlock, timeout, shutdown, or out of a resource.
     Transient,
-    /// A read of a source took longer than it may, and was ended.
+    /// A read of a source exceeded its time limit and was ended.
     SlowRead,
-    /// Somebody holds a lock on a source, and reading gave way.
+    /// Another session holds a lock on a source, or waits for one, and the read gave way.
     SourceLocked,
-    /// The data itself is refused: a poison row.
+    /// The database rejected the data itself: a poison row.
     Data,
-    /// Another instance has the lease.
+    /// Another instance holds the lease, or it has expired.
     LeaseLost,
-    /// Another reader moved the open id ranges.
+    /// Another reader changed the open ranges.
     RangesChanged,
     /// Rows were mapped by a definition that is no longer in force.
     Redefined,
-    /// Asked for something that is refused on purpose.
+    /// The request is refused on purpose.
     Refused,
     /// A bug of ours.
     Internal,
@@ -47,7 +47,7 @@ pub enum Kind {
 pub enum Policy {
     /// Back off and try the same again.
     Retry,
-    /// Set the row aside and go on.
+    /// Set the row aside (stage it, or record a dead letter) and continue.
     SetAside,
     /// Give up the role of writer and wait for the lease.
     StandBy,
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// 1: a finding (refused on purpose); 2: could not run.
+    /// 1: refused on purpose; 2: could not run.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         if self == Self::Refused { 1 } else { 2 }
@@ -89,11 +89,11 @@ pub struct Error {
     pub kind: Kind,
     context: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// SQLSTATE, where a server gave one.
+    /// The SQLSTATE, if the server gave one.
     pub code: Option<String>,
-    /// The constraint that was violated, where the server named one.
+    /// The violated constraint, if the server named one.
     pub constraint: Option<String>,
-    /// It concerns the source that was being read and nothing else; see [`Error::of_source`].
+    /// The error concerns only the source that was being read; see [`Error::of_source`].
     pub of_source: bool,
 }
 
@@ -106,7 +106,7 @@ impl Error {
         Self::new(Kind::Config, context)
     }
 
-    /// Says what was being done; the innermost cause stays last.
+    /// Adds what was being done. The innermost cause stays last.
     #[must_use]
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         self.context = format!("{doing}: {}", self.context);
@@ -118,7 +118,7 @@ impl Error {
         self.kind.policy()
     }
 
-    /// The SQLSTATE, to be compared with the driver's constants.
+    /// The SQLSTATE, for comparison with the driver's constants.
     #[must_use]
     pub fn state(&self) -> Option<SqlState> {
         self.code.as_deref().map(SqlState::from_code)
@@ -129,8 +129,8 @@ impl Error {
         matches!(self.state(), Some(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED))
     }
 
-    /// Of a statement that reads a source: the server ended it for its time or for a lock, or somebody did by hand. The same state from
-    /// another statement says nothing about the source.
+    /// For a statement that reads a source. The server ended it because of a timeout or a lock, or an operator
+    /// cancelled it. The same SQLSTATE of another statement says nothing about the source.
     #[must_use]
     pub fn of_a_read(mut self) -> Self {
         match self.state() {
@@ -141,15 +141,15 @@ impl Error {
         self
     }
 
-    /// The server ended a statement: it took longer than it was given, or somebody wanted it ended.
+    /// The server ended the statement: it exceeded its timeout, or somebody cancelled it.
     #[must_use]
     pub fn was_cancelled(&self) -> bool {
         self.code.as_deref() == Some(SqlState::QUERY_CANCELED.code())
     }
 
-    /// As [`of_a_read`](Self::of_a_read), of a statement that touches one source: what the server says of it is no reason to
-    /// leave the other sources alone. Not what it says of the session, the transaction or its own means, and not what a gate
-    /// says.
+    /// As [`of_a_read`](Self::of_a_read), for a statement that touches one source. An error about that source is no
+    /// reason to stop reading the others. Errors about the session, the transaction or the server's resources, and
+    /// errors that a gate raised, do not count as errors of the source.
     #[must_use]
     pub fn of_source(self) -> Self {
         let mut e = self.of_a_read();
@@ -160,29 +160,30 @@ impl Error {
         e
     }
 
-    /// Of a statement that reads a source: whether it is about what some rows hold, so that the others can be read without
-    /// them. A value that cannot be sent (class 22), or damaged storage.
+    /// For a statement that reads a source: whether the error is about the contents of some rows, so that the other
+    /// rows can still be read. That is a value that cannot be sent (class 22), or damaged storage.
     #[must_use]
     pub fn of_contents(&self) -> bool {
         self.code.as_deref().is_some_and(|code| code.starts_with("22")) || self.of_damage()
     }
 
-    /// Whether it is about the row, and not about the server or us: refused by the database, or by a gate on purpose.
+    /// Whether the error is about the row and not about the server or the daemon: the database rejected it, or a gate
+    /// refused it on purpose.
     #[must_use]
     pub fn is_poison(&self) -> bool {
         matches!(self.kind, Kind::Data | Kind::Refused)
     }
 
-    /// Whether it may be about the row, or about the gate that the row went through: a trigger may raise whatever it likes,
-    /// and what it calls may be missing for some rows only. Whoever asks has to find out whether the gate works at all.
-    /// Not what the server says of damaged storage: no row is to blame for that.
+    /// Whether the error may be about the row, or about the gate that the row went through. A trigger may raise any
+    /// error, and a function that it calls may be missing for some rows only. The caller has to find out whether the
+    /// gate works at all. Damaged storage is not included: no row causes it.
     #[must_use]
     pub fn may_be_poison(&self) -> bool {
         let told = self.code.is_some() && !self.of_damage();
         told && matches!(self.kind, Kind::Catalogue | Kind::Internal)
     }
 
-    /// What may be kept about a row that was refused: never a server's own words, which may quote the row.
+    /// What may be stored about a rejected row: never the server's own message, which may quote the row.
     #[must_use]
     pub fn about_row(&self) -> String {
         match &self.code {
@@ -204,7 +205,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Adds what was being done to any error that can become ours.
+/// Adds what was being done to any error that converts to ours.
 pub trait Context<T> {
     fn context(self, doing: impl fmt::Display) -> Result<T>;
 }
@@ -232,10 +233,10 @@ impl From<tokio_postgres::Error> for Error {
         let context = match kind {
             // The message may quote a value of the row.
             Kind::Data => refused(db.code().code(), db.constraint()),
-            // The server says what is denied, not who may.
+            // The server says what is denied, but not which role would be allowed.
             Kind::Privilege if db.hint().is_none() => format!(
                 "{}; the daemon's role must be a member of gov_handoff_worker, an operator's of gov_handoff_operator, \
-                 and migrate wants a superuser, or the owner of database and tables with CREATEROLE",
+                 and migrate needs a superuser, or the owner of database and tables with CREATEROLE",
                 db.message()
             ),
             _ => match db.hint() {
@@ -264,7 +265,7 @@ pub const REFUSED: &str = "GH003";
 /// The definition that mapped a row is no longer in force.
 pub const REDEFINED: &str = "GH004";
 
-/// The states of our own gates. A test compares them with what the migrations raise.
+/// The SQLSTATEs of our own gates. A test compares them with what the migrations raise.
 pub const GATE_STATES: [(&str, Kind); 4] = [
     (LEASE_LOST, Kind::LeaseLost),
     (RANGES_CHANGED, Kind::RangesChanged),
@@ -272,8 +273,8 @@ pub const GATE_STATES: [(&str, Kind); 4] = [
     (REDEFINED, Kind::Redefined),
 ];
 
-/// The table from SQLSTATE to kind. What it does not name is about the data: bad values and broken constraints, and whatever
-/// triggers, foreign routines and views of others raise about a row, codes of their own making included.
+/// The table from SQLSTATE to kind. A state that it does not name is about the data: bad values, violated constraints,
+/// and errors that triggers, routines and views of other owners raise about a row, with SQLSTATEs of their own.
 #[must_use]
 pub fn classify(state: &SqlState) -> Kind {
     let code = state.code();
@@ -283,12 +284,12 @@ pub fn classify(state: &SqlState) -> Kind {
     match *state {
         SqlState::INSUFFICIENT_PRIVILEGE => Kind::Privilege,
         SqlState::UNDEFINED_DATABASE => Kind::Authentication,
-        // Another server, which a trigger of the live tables writes to, cannot be reached.
+        // A trigger of the live tables writes to another server, which cannot be reached.
         SqlState::FDW_UNABLE_TO_ESTABLISH_CONNECTION => Kind::Transient,
         _ => match &code[..2.min(code.len())] {
             "08" => Kind::Connection,
             "28" => Kind::Authentication,
-            // The session, the transaction, the server's means or its configuration; never the row.
+            // About the session, the transaction, the server's resources or its configuration; never about the row.
             "25" | "26" | "40" | "53" | "55" | "57" | "58" | "72" | "F0" => Kind::Transient,
             "42" => Kind::Catalogue,
             "XX" => Kind::Internal,
@@ -297,13 +298,14 @@ pub fn classify(state: &SqlState) -> Kind {
     }
 }
 
-/// Whether a session broke. The driver also wraps in I/O errors what it could not encode, such as a value that is too large, or
-/// could not parse: the connection is as good as before, and trying again would end the same.
+/// Whether a session broke. The driver also reports as I/O errors what it could not encode, such as a value that is too
+/// large, or could not parse. Then the connection still works, and a retry would fail the same way.
 fn is_broken(e: &tokio_postgres::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(e);
     while let Some(c) = cause {
         if let Some(io) = c.downcast_ref::<std::io::Error>() {
-            // What arrives and cannot be read, by TLS for one, makes the session useless; what we cannot send does not.
+            // A received message that cannot be read (for example by TLS) makes the session useless. A message that we
+            // cannot send does not.
             return io.kind() == std::io::ErrorKind::InvalidData || io_kind(io) == Kind::Connection;
         }
         cause = c.source();
@@ -311,7 +313,7 @@ fn is_broken(e: &tokio_postgres::Error) -> bool {
     e.is_closed()
 }
 
-/// What an I/O error is about: the system's word on a socket is about the connection; the rest is about a file, or about what we
+/// What an I/O error is about: socket errors concern the connection; the others concern a file, or the data that we
 /// tried to send.
 fn io_kind(e: &std::io::Error) -> Kind {
     use std::io::ErrorKind as Io;
@@ -456,7 +458,7 @@ mod tests {
             (Io::UnexpectedEof, Kind::Connection),
             (Io::NotFound, Kind::Config),
             (Io::PermissionDenied, Kind::Config),
-            // Such as a value that is too large to be sent.
+            // For example a value that is too large to send.
             (Io::InvalidInput, Kind::Internal),
             (Io::InvalidData, Kind::Internal),
         ] {

@@ -1,4 +1,4 @@
-//! The environment: which variables are ours, which are refused, and which file it names.
+//! The environment: which variables are ours, which are rejected, and which file it names.
 
 use super::settings::SETTINGS;
 use super::words::nearest;
@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What our variables begin with.
+/// The prefix of our variables.
 pub(super) const PREFIX: &str = "GOV_HANDOFF_";
 
-/// The variables that can be read as text. Of the others, which are somebody else's as a rule, only one that we would have
-/// to read is refused: to pass over it in silence would be to run with another setting than was given.
+/// The variables that are valid text. The others usually belong to other programs. One of ours that is not valid text
+/// is rejected: ignoring it would mean running with another setting than was given.
 pub(super) fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<HashMap<String, String>> {
     const READ: [&str; 8] = [
         "DATABASE_URL",
@@ -29,7 +29,7 @@ pub(super) fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Resu
         match value.into_string() {
             Ok(value) => drop(env.insert(name, value)),
             Err(_) if READ.contains(&name.as_str()) || name.starts_with(PREFIX) => {
-                return Err(Error::config(format!("{name} is no UTF-8 text; set it anew or unset it")));
+                return Err(Error::config(format!("{name} is not valid UTF-8; set it again or unset it")));
             }
             Err(_) => {}
         }
@@ -37,13 +37,13 @@ pub(super) fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Resu
     Ok(env)
 }
 
-/// The file that the environment names; an empty name is none, as with every variable.
+/// The file that the environment names. As with every variable, an empty value counts as not set.
 pub(super) fn named_file(env: &HashMap<String, String>) -> Option<PathBuf> {
     env.get("GOV_HANDOFF_CONFIG").filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// Refuses a variable of ours that is no setting, as the file refuses a key that is none: it was misspelt, and another
-/// value than the one given would be in force.
+/// Rejects a variable with our prefix that is not a setting, as the file rejects an unknown key. It is misspelt, and
+/// the daemon would run with another value than was given.
 pub(super) fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
     let mut ours: Vec<_> = env
         .iter()
@@ -59,11 +59,11 @@ pub(super) fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
     } else {
         format!("behind {PREFIX} stands one of CONFIG, {}", keys.join(", ").to_uppercase())
     };
-    Err(Error::config(format!("{PREFIX}{name} is no setting; {help}")))
+    Err(Error::config(format!("{PREFIX}{name} is not a setting; {help}")))
 }
 
-/// Whether a variable is a setting, or somebody else's with reason: of the embedded servers, of tests, or of Kubernetes,
-/// which tells every container of a service named gov-handoff in this way.
+/// Whether a variable is a setting, or has our prefix for another reason: for the embedded servers, for tests, or from
+/// Kubernetes, which sets such variables in every container for a service named gov-handoff.
 fn is_known(name: &str) -> bool {
     const OTHERS: [&str; 3] = ["CONFIG", "STALLED_AFTER", "PORT"];
     const FAMILIES: [&str; 6] = ["PG_", "FAILPOINT", "TEST_", "REQUIRE_", "SERVICE_", "PORT_"];

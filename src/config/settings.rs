@@ -9,15 +9,15 @@ use serde::{Deserialize, Deserializer};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What is said of a setting to people.
+/// The documentation of a setting.
 pub struct Setting {
     pub name: &'static str,
-    /// As it would be given; empty where it follows from something else, or where there is none.
+    /// The default in the form in which it would be given. Empty if it depends on other settings, or if there is none.
     pub default: &'static str,
     pub help: &'static str,
 }
 
-/// The help of a setting; for the flag of the same name.
+/// The help of a setting, for the flag of the same name.
 #[must_use]
 pub fn help(name: &str) -> &'static str {
     SETTINGS.iter().find(|s| s.name == name).map_or("", |s| s.help)
@@ -28,7 +28,7 @@ macro_rules! settings {
         pub const SETTINGS: &[Setting] =
             &[$(Setting { name: stringify!($name), default: $default, help: $help },)*];
 
-        /// One layer of settings as they were given, all optional: the file, the environment, or flags.
+        /// One layer of settings, all optional: the file, the environment, or flags.
         #[derive(Debug, Clone, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Layer {
@@ -42,12 +42,12 @@ macro_rules! settings {
         }
 
         impl Layer {
-            /// From names to texts; a text that is empty is none.
+            /// From names and texts. An empty text counts as not set.
             pub fn from(get: impl Fn(&str) -> Option<String>) -> Self {
                 Self { $($name: get(stringify!($name)).filter(|text| !text.is_empty()),)* }
             }
 
-            /// This layer where it says something, else the one below.
+            /// The value of this layer if it has one, else that of the layer below.
             #[must_use]
             pub fn over(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)* }
@@ -59,7 +59,7 @@ macro_rules! settings {
         }
 
         impl Values {
-            /// What is in force by name, as it could be given; secrets redacted.
+            /// The settings by name, in the form in which they could be given; secrets are redacted.
             #[must_use]
             pub fn shown(&self) -> Vec<(&'static str, String)> {
                 vec![$((stringify!($name), self.$name.show()),)*]
@@ -115,7 +115,7 @@ fn checked<T: Value>(
     Ok(value)
 }
 
-/// The file may write numbers and truth values as such. All are taken as the text that the environment would have.
+/// The file may contain numbers and booleans. They are treated as the text that the environment would have.
 fn text<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<String>, D::Error> {
     use serde::de::Error as _;
     Ok(Some(match toml::Value::deserialize(deserializer)? {

@@ -1,11 +1,11 @@
-//! Where the database is and how to talk to it: a URL or the usual `PG*` variables, never shown with its password.
+//! The database and how to connect to it: a URL or the usual `PG*` variables. The password is never shown.
 //!
-//! Who wins, part by part (host, port, user, password, database, TLS), is the order of all settings, flags over environment
-//! over file. A URL that a flag or the environment gives is meant as it stands, and the `PG*` variables fill only what it
-//! leaves open, as with libpq. A URL that the file gives lies below them: what a `PG*` variable names takes the place of
-//! that part. A password belongs to its user: when `PGUSER` names another than the file's URL does, the file's password is
-//! not tried. The file's `replication_url` follows `PGHOST`, `PGPORT`, `PGDATABASE` and TLS, so that we do not stream from one
-//! server and write to another, and keeps its user and password, for which it is there.
+//! The priority for each part (host, port, user, password, database, TLS) is that of all settings: flags over
+//! environment over file. If a flag or the environment gives the URL, the `PG*` variables fill only the parts that it
+//! leaves open, as with libpq. If the file gives the URL, a `PG*` variable replaces that part of it. A password belongs
+//! to its user: if `PGUSER` names another user than the file's URL, the file's password is not used. The file's
+//! `replication_url` follows `PGHOST`, `PGPORT`, `PGDATABASE` and TLS, so that the daemon does not stream from one
+//! server and write to another. It keeps its own user and password.
 
 mod parse;
 mod tls;
@@ -24,24 +24,24 @@ use tokio_postgres::config::{ChannelBinding, Host, SslMode};
 pub struct Target {
     pg: tokio_postgres::Config,
     pub tls: Tls,
-    /// Trusted roots in PEM; the web's when not given.
+    /// Trusted root certificates in PEM; by default those of the web.
     pub root_cert: Option<PathBuf>,
 }
 
-/// A server that does not answer within this is treated as absent; the caller backs off and tries again.
+/// A server that does not answer within this time counts as absent. The caller backs off and retries.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What was sent and not acknowledged by the peer's machine for this long ends the connection.
+/// The connection ends if the peer's machine does not acknowledge sent data for this long.
 const UNHEARD: Duration = Duration::from_secs(15);
 
-/// Where a URL stands, and so what the `PG*` variables do to it.
+/// Where a URL comes from, and so how the `PG*` variables apply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// By a flag or the environment, or not at all.
+    /// From a flag or the environment, or not given.
     Above,
-    /// By the file.
+    /// From the file.
     InFile,
-    /// By the file, for another role.
+    /// From the file, for another role.
     InFileForRole,
 }
 
@@ -92,7 +92,8 @@ impl Target {
             Tls::Require | Tls::VerifyFull => SslMode::Require,
         });
         pg.connect_timeout(CONNECT_TIMEOUT).keepalives(true).keepalives_idle(Duration::from_secs(15));
-        // A peer that the network lost: noticed within a lease, whether we wait for it or it for us.
+        // A lost connection is noticed within a lease, whether the daemon waits for the server or the server for the
+        // daemon.
         pg.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3).tcp_user_timeout(UNHEARD);
         Ok(Self { pg, tls, root_cert: root.map(PathBuf::from) })
     }
@@ -117,7 +118,7 @@ impl Target {
         self.pg.get_password().map(|p| String::from_utf8_lossy(p).into_owned()).unwrap_or_default()
     }
 
-    /// The first host; a socket directory starts with a slash.
+    /// The first host. A socket directory starts with a slash.
     #[must_use]
     pub fn host(&self) -> String {
         self.places().swap_remove(0).0
@@ -128,7 +129,7 @@ impl Target {
         self.places().swap_remove(0).1
     }
 
-    /// Every host and port that the URL names, in its order.
+    /// Every host and port of the URL, in its order.
     #[must_use]
     pub fn places(&self) -> Vec<(String, u16)> {
         let ports = self.pg.get_ports();
@@ -154,7 +155,7 @@ impl fmt::Debug for Target {
     }
 }
 
-/// A URL of the file without the parts that a variable names: those are filled in like any that are missing.
+/// Removes the parts of the file's URL that a variable names. The variables then fill them like missing parts.
 fn below<'a>(
     file: &tokio_postgres::Config,
     given: Given,
@@ -185,7 +186,7 @@ fn below<'a>(
         }
     }
     if var("PGPORT").is_none() {
-        // Of several hosts one was named instead: it has one port.
+        // The variable names one host instead of several, so there is one port.
         let ports = file.get_ports();
         let kept = if var("PGHOST").is_some() { &ports[..ports.len().min(1)] } else { ports };
         for port in kept {

@@ -1,4 +1,4 @@
-//! What a setting can be: each type with how it is written and shown, and the checks that several share.
+//! The types of settings: how each is written and shown, and the checks that several share.
 
 use super::words::{check_slot_name, parse_intent, parse_listen, parse_span, parse_windows};
 use crate::core::mode::Intent;
@@ -6,13 +6,13 @@ use crate::core::pace::OffPeakWindow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A type of setting. A problem says what would do instead.
+/// A type of setting. An error says which values are accepted.
 pub trait Value: Sized {
     fn parse(text: &str) -> Result<Self, String>;
     fn show(&self) -> String;
 }
 
-/// A URL that may hold a password: parsed later, with what the environment adds, and never shown.
+/// A URL that may contain a password. It is parsed later, together with the environment, and never shown.
 #[derive(Clone)]
 pub struct Url(pub String);
 

@@ -1,11 +1,11 @@
-//! Words to values, each refused with an example of what would do.
+//! Parsing of values. Each error gives an example of an accepted value.
 
 use crate::core::mode::Intent;
 use crate::core::pace::OffPeakWindow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// `22:00-06:00`, several with commas between.
+/// `22:00-06:00`, several separated by commas.
 pub(super) fn parse_windows(text: &str) -> Result<Vec<OffPeakWindow>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts
@@ -16,7 +16,7 @@ pub(super) fn parse_windows(text: &str) -> Result<Vec<OffPeakWindow>, String> {
         .collect()
 }
 
-/// Where to listen. Loopback only: what is served has no password, and says how a production database fares.
+/// The address to listen on. Loopback only: the pages have no password and show the state of a production database.
 pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
         text.parse().map_err(|_| "it is an address and a port, such as 127.0.0.1:9187".to_owned())?;
@@ -62,13 +62,13 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
-/// The word that takes the fewest changes of a letter to become `text`, and how many.
+/// The known word that is closest to `text`, and the number of letters that differ.
 pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> (&'a str, usize) {
     let by_distance = words.iter().map(|word| (*word, distance(text, word)));
     by_distance.min_by_key(|(_, distance)| *distance).unwrap_or(("", usize::MAX))
 }
 
-/// Levenshtein's.
+/// The Levenshtein distance.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (i, a) in from.chars().enumerate() {
@@ -82,7 +82,7 @@ fn distance(from: &str, to: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// Slots share one namespace in the whole cluster, so ours carries the database's name.
+/// Slots share one namespace in the whole cluster, so our slot name contains the name of the database.
 pub(super) fn default_slot(database: &str) -> String {
     let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
     format!("gov_handoff_{}", database.to_lowercase().chars().map(safe).collect::<String>())
@@ -91,7 +91,7 @@ pub(super) fn default_slot(database: &str) -> String {
         .collect()
 }
 
-/// The replication protocol takes these names unquoted, so only what needs no quotes is allowed.
+/// The replication protocol takes these names unquoted, so only names that need no quotes are allowed.
 pub(super) fn check_slot_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || name.len() > 63 || !name.chars().all(fits) {

@@ -1,13 +1,14 @@
-//! How many rows of a source are taken at once: fewer when that took too long, and again more when it does not.
+//! The batch size of a source: smaller after a batch took too long, and larger again when batches are quick.
 
 use std::time::Duration;
 
-/// Halving ends here: fewer rows than this take no less time.
+/// The smallest batch: fewer rows do not take less time.
 const SMALLEST: u32 = 50;
-/// So many quick batches in a row let it grow: one alone may have found the tables in memory, or nearly nothing to do.
+/// This many quick batches in a row let the size grow. A single quick batch may have found its data in memory, or
+/// little to do.
 const QUICK_IN_A_ROW: u32 = 8;
-/// A batch is quick that took no more than this part of what it may. Twice as many rows then take half of it at most, so
-/// that growing does not at once end in halving again.
+/// A batch is quick if it took at most the allowed time divided by this. Twice as many rows then take at most half the
+/// allowed time, so growing is not followed at once by halving.
 const QUICK_PART: u32 = 4;
 
 /// The rows of one batch of one source.
@@ -19,7 +20,7 @@ pub struct BatchSize {
 }
 
 impl BatchSize {
-    /// As much as both the source's definition and the configuration allow.
+    /// The largest size that both the definition and the configuration allow.
     #[must_use]
     pub fn within(definition: u32, configured: usize) -> Self {
         let most = definition.min(u32::try_from(configured).unwrap_or(u32::MAX)).max(1);
@@ -36,26 +37,26 @@ impl BatchSize {
         self.most
     }
 
-    /// Less than it should be, which somebody has to be told.
+    /// The size is below its maximum, which is reported to the operator.
     #[must_use]
     pub fn is_reduced(self) -> bool {
         self.rows < self.most
     }
 
-    /// Whether it can be made smaller.
+    /// Whether the size can be reduced.
     #[must_use]
     pub fn may_shrink(self) -> bool {
         self.rows > SMALLEST.min(self.most)
     }
 
-    /// A batch took longer than it may. False if it cannot be made smaller.
+    /// A batch exceeded its time. False if the size cannot be reduced.
     pub fn exceeded(&mut self) -> bool {
         self.quick = 0;
         let halved = (self.rows / 2).max(SMALLEST.min(self.most));
         std::mem::replace(&mut self.rows, halved) > halved
     }
 
-    /// A batch took so long, of what it may. Also one that found little: what made reads slow may have been load.
+    /// A batch took `took` of the allowed `may`. A batch with few rows counts, too: load may have made reads slow.
     pub fn took(&mut self, took: Duration, may: Duration) {
         if !self.is_reduced() {
             return;

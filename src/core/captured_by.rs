@@ -1,13 +1,13 @@
-//! Which path recorded a signal: part of the signal's payload, so that every handoff tells how it was found.
+//! The path that recorded a signal. It is part of the payload, so every signal shows how its row was found.
 
 /// The path that recorded a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapturedBy {
     /// The replication stream.
     Stream,
-    /// A read of the table while no stream exists: the table is the capture.
+    /// A read of the table in the mode `poll`.
     Poll,
-    /// A read of the open id ranges behind a stream, or in its absence although one was asked for.
+    /// A read of the open ranges behind a stream, before the first one, or while a required one is missing.
     Reconcile,
     /// The certifying pass.
     Certify,
@@ -20,7 +20,7 @@ pub enum CapturedBy {
 }
 
 impl CapturedBy {
-    /// As it stands in a signal's payload.
+    /// The name in a signal's payload.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

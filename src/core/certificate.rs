@@ -1,4 +1,4 @@
-//! What a pass can vouch for, in a form that can be kept and compared.
+//! Certificates: what a pass has proved, in a form that can be stored and compared.
 
 use crate::core::frontier::Distrust;
 use crate::core::repair::Reason;
@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// An order-independent digest of identities: the sum of them modulo 2^128, and how many they were. Two passes over the
-/// same rows agree on it whatever order they read them in, and a missing or doubled one changes it.
+/// An order-independent digest of identities: their sum modulo 2^128, and their number. Two passes over the same rows
+/// get the same digest in any order of reading. A missing or doubled identity changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Digest {
     sum: u128,
@@ -16,7 +16,7 @@ pub struct Digest {
 
 impl Digest {
     pub fn add(&mut self, id: Uuid) {
-        // Identities of neighbours differ in few bits; multiplying by a large odd constant spreads them.
+        // Identities of neighbouring keys differ in few bits. Multiplying by a large odd constant spreads them.
         const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
         let mixed = (id.as_u128() ^ (id.as_u128() >> 61)).wrapping_mul(SPREAD);
         self.sum = self.sum.wrapping_add(mixed ^ (mixed >> 64));
@@ -28,7 +28,7 @@ impl Digest {
         self.count += other.count;
     }
 
-    /// As it is printed, and read back when an audit resumes.
+    /// Parses the printed form, when an audit resumes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (count, sum) = text.split_once(':')?;
@@ -48,7 +48,7 @@ impl Serialize for Digest {
     }
 }
 
-/// The worker of `gov-handoff selftest`, whose certificates are about tables that are gone a moment later.
+/// The worker of `gov-handoff selftest`. Its certificates concern tables that the selftest drops at its end.
 pub const REHEARSAL: &str = "gov_handoff_selftest";
 
 /// The outcome of one certifying pass or audit of one source.
@@ -57,12 +57,12 @@ pub struct Certificate {
     pub source: String,
     /// `certify` or `audit`.
     pub kind: &'static str,
-    /// Whether every row was compared, or those not older than the previous frontier.
+    /// Whether every row was compared, or only the rows not older than the previous frontier.
     pub full: bool,
-    /// Where an audit of a part of the rows began; it is complete through nothing, and never a source's latest.
+    /// Where a partial audit began. Such a certificate is complete through nothing, and never the latest of a source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// What made a certifying pass compare every row.
+    /// Why a certifying pass compared every row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full_because: Option<Distrust>,
     /// Complete through: every transaction below this id, on this server, up to this log position and time.
@@ -73,7 +73,7 @@ pub struct Certificate {
     pub rows_checked: u64,
     pub already_recorded: u64,
     pub repaired: BTreeMap<Reason, u64>,
-    /// Only audits count them.
+    /// Counted by audits only.
     pub duplicates: Option<u64>,
     pub digest: Digest,
     pub duration_ms: u64,

@@ -1,4 +1,4 @@
-//! Many changes of one group are one mark: the latest occurrence wins, the count is kept.
+//! Coalescing: many changes of one group become one mark, with the latest time and the number of changes.
 
 use crate::core::definition::Grain;
 use crate::core::handoff::{Handoff, Standing};
@@ -6,7 +6,7 @@ use crate::core::time::PgInstant;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 
-/// One group that a batch dirties.
+/// The mark of one group in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMark {
     pub dims: Vec<(String, Option<String>)>,
@@ -15,13 +15,13 @@ pub struct GroupMark {
     pub changes: i32,
 }
 
-/// What one apply is given.
+/// The input of one `apply`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<H = Handoff> {
-    /// Sorted by identity, each once. The order keeps two writers of the same rows from deadlocking.
+    /// Sorted by identity, without duplicates. The order prevents a deadlock of two writers of the same rows.
     pub signals: Vec<H>,
-    /// `Some(true)` for the one signal that stands for its object, `Some(false)` for earlier ones of the same object,
-    /// `None` for a signal that marks no object.
+    /// `Some(true)` for the latest signal of its object, `Some(false)` for earlier ones, `None` for a signal that marks
+    /// no object.
     pub stands_for_object: Vec<Option<bool>>,
     pub groups: BTreeMap<String, GroupMark>,
 }
@@ -32,7 +32,7 @@ impl<H> Default for Batch<H> {
     }
 }
 
-/// Folds handoffs, owned or lent, into a batch. Folding a batch's own signals again gives the same batch.
+/// Combines handoffs, owned or borrowed, into a batch. Coalescing the signals of a batch again gives the same batch.
 #[must_use]
 pub fn coalesce<H: Borrow<Handoff>>(mut signals: Vec<H>) -> Batch<H> {
     signals.sort_unstable_by_key(|s| s.borrow().id);

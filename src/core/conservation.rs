@@ -1,23 +1,25 @@
-//! Whether the rows of a source are all still there: every id that was handed off should have its row.
+//! Conservation: every id that was handed off should still have its row.
 //!
-//! Ids leave the open ranges one by one, so how many have left is known without looking at a row. Fewer rows than that
-//! means that rows were deleted, or the table was emptied and its ids will come again. Identity is by key: a row that
-//! comes again under an id that was handed off is taken for the same row and absorbed. That is why it is worth a finding.
+//! Ids leave the open ranges one by one, so the number of ids that have left is known without reading a row. If there
+//! are fewer rows than that, rows were deleted, or the table was truncated and its ids will be used again. Identity is
+//! by key: a new row with an id that was handed off is taken for the same row. Nothing is recorded for it, so this
+//! deserves a finding.
 //!
-//! The certifying pass meets every row once anyway and counts them on the way, so each pass has the whole equation.
+//! The certifying pass reads every row anyway and counts the rows, so each pass can compare both numbers.
 
-/// One look at the whole source, all in one snapshot.
+/// The counts of a whole source, all in one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conservation {
     /// Ids that left the open ranges because they were handed off.
     pub handed_off: i64,
-    /// Ids that left them because nobody seemed to use them; a row that has one after all is one more.
+    /// Ids that left the open ranges because no row seemed to use them. If a row has such an id after all, it adds one
+    /// row.
     pub certified_away: i64,
-    /// Rows that lie in no open range.
+    /// Rows whose id is in no open range.
     pub rows: i64,
-    /// The highest id that was handed off; `None` before the first.
+    /// The highest id that was handed off; `None` if none was.
     pub highest_handed_off: Option<i64>,
-    /// The highest id that is there.
+    /// The highest id in the table.
     pub highest: Option<i64>,
 }
 
@@ -38,16 +40,18 @@ impl Conservation {
 
 /// What the last count of a source lacked, if anything.
 ///
-/// An even count after an uneven one is no good news: rows that are gone come back under ids that were handed off, if at all,
-/// and are absorbed. So whoever counts says what is gone, and it is for an operator to say that it is settled.
+/// A correct count after a wrong one is not good news. Deleted rows can only come back under ids that were handed off,
+/// and then they are not handed off again. So every count reports what is missing, and an operator decides when it is
+/// settled.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// How many rows more than ids there were (fewer than none), and whether the table ended early.
+    /// The number of rows minus the number of ids, and whether the highest id is missing.
     lack: Option<(i64, bool)>,
 }
 
 impl Ledger {
-    /// Enters a count; true when it lacks what the last one did not: a table that grows lacks the same rows still.
+    /// Enters a count. True if it lacks something else than the last count. A table that only grows still lacks the
+    /// same rows.
     pub fn enter(&mut self, found: &Conservation) -> bool {
         let lack = (!found.holds()).then(|| (found.more(), found.ends_early()));
         std::mem::replace(&mut self.lack, lack) != lack && lack.is_some()

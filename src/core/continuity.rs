@@ -1,11 +1,11 @@
-//! Whether a slot continues where we stopped.
+//! Whether a slot continues where the daemon stopped.
 //!
-//! The server forwards a start position that lies behind its slot without a word, so the comparison is ours to make.
-//! A gap is not a loss: the reconciler reads the tables themselves. It is only something the stream cannot vouch for.
+//! If the start position is older than the slot, the server silently starts at the slot's position. So the daemon has
+//! to compare. A gap is not a loss: the reconciler reads the tables themselves. The stream only cannot prove that part.
 
 use crate::core::lsn::Lsn;
 
-/// What is durable on our side.
+/// The position that the daemon has recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     pub system_identifier: String,
@@ -13,19 +13,19 @@ pub struct Position {
     pub durable: Lsn,
 }
 
-/// What the server says.
+/// The position that the server offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offered {
     pub system_identifier: String,
     pub timeline: i32,
-    /// Everything before it is gone from the slot.
+    /// The slot delivers nothing before this position.
     pub confirmed: Lsn,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Continuity {
     Resume(Lsn),
-    /// A slot we have no record of: everything before it is the reconciler's.
+    /// A slot without a recorded position: the reconciler covers everything before it.
     First(Lsn),
     Gap {
         start: Lsn,
@@ -34,7 +34,7 @@ pub enum Continuity {
 }
 
 impl Continuity {
-    /// Where to start. Never ahead of what is durable, unless the slot has nothing older.
+    /// Where to start: not after the recorded position, unless the slot has nothing older.
     #[must_use]
     pub fn start(&self) -> Lsn {
         match self {

@@ -1,41 +1,42 @@
-//! How a row that cannot be handed off is named: while it is staged for a retry, and as a dead letter.
+//! The names of a row that cannot be handed off: while it is staged for a retry, and as a dead letter.
 
 use sha2::{Digest, Sha256};
 
-/// The kind under which a poison row is staged: an identity of its own beside those of the row's signals, so that a staged
-/// row is never taken for a captured signal.
+/// The kind of a staged row. It gives the staged row an identity apart from the row's signals, so it is never taken for
+/// a capture.
 pub const RETRY_KIND: &str = "governance.handoff.retry";
 
 /// Why a row is a dead letter.
 pub mod code {
-    /// The database refused it until its attempts were used up.
+    /// The database rejected the row until its attempts were used up.
     pub const REFUSED: &str = "refused_by_database";
-    /// A gate refused it on purpose.
+    /// A gate refused the row on purpose.
     pub const GATE: &str = "refused_by_gate";
-    /// It is no longer in its source.
+    /// The row is gone from its source.
     pub const VANISHED: &str = "source_row_vanished";
-    /// Its source is not registered any more.
+    /// The source is no longer registered.
     pub const UNREGISTERED: &str = "source_not_registered";
-    /// Its key is none of its source's, which may have been redefined since.
+    /// The key is not of the type of the source's key. The source may have been redefined since.
     pub const KEY: &str = "unreadable_key";
-    /// The server cannot send it: a character without an equivalent in UTF-8, or a damaged value.
+    /// The server cannot send the row: a character without an equivalent in UTF-8, or a damaged value.
     pub const UNREADABLE: &str = "unreadable_row";
-    /// The definition leaves it out by now.
+    /// The definition now excludes the row.
     pub const EXCLUDED: &str = "excluded_by_definition";
-    /// Its address columns hold more than an address.
+    /// The address columns hold more than an address.
     pub const OVERSIZED: &str = "oversized_address";
-    /// It carries contents.
+    /// The row carries contents.
     pub const PAYLOAD: &str = "queue.payload_violation";
-    /// It carries a vector.
+    /// The row carries a vector.
     pub const VECTOR: &str = "queue.nvsz_violation";
 }
 
-/// Keys up to this many bytes stand in a letter's own key as they are. An index entry holds about 2,700 bytes, and a key
-/// that does not fit must not be a reason to fail.
+/// Keys up to this many bytes are used in full. An index entry holds about 2,700 bytes, and a longer key must not cause
+/// an error.
 const PLAIN: usize = 500;
 
-/// The letter's idempotency key: `source:key`, with a digest in place of the end of a very long key. What is shortened is
-/// longer than anything that is not, and a colon in a source's name is escaped, so that two rows never share a letter.
+/// The idempotency key of a dead letter: `source:key`. A digest replaces the end of a very long key. A shortened key is
+/// longer than any key that is not shortened, and a colon in a source's name is escaped. So two rows never share a
+/// letter.
 #[must_use]
 pub fn letter_key(source: &str, key: &str) -> String {
     let source = source.replace('%', "%25").replace(':', "%3A");
@@ -50,7 +51,7 @@ pub fn letter_key(source: &str, key: &str) -> String {
     format!("{source}:{}:sha256:{digest}", &key[..end])
 }
 
-/// What people read of a text of any length.
+/// Cuts a text of any length for display.
 #[must_use]
 pub fn clip(text: &str) -> String {
     text.chars().take(300).collect()

@@ -1,7 +1,7 @@
-//! A source as data: what `replication/sources.toml` declares and the cursor row's `metadata` keeps.
+//! A source as data: what `replication/sources.toml` declares and the cursor row's `metadata` stores.
 //!
-//! The same structure is read from TOML and from jsonb. It says nothing about the catalogue; whether the table and its
-//! columns exist is checked where the database is.
+//! The same structure is read from TOML and from jsonb. It does not depend on the catalogue: the store checks whether
+//! the table and its columns exist.
 
 use crate::core::time::Zone;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub enum IdType {
 }
 
 impl IdType {
-    /// The ids that exist at all, for the types that are read by ranges.
+    /// The smallest and the largest id of the type, for types that are read by ranges.
     #[must_use]
     pub fn bounds(self) -> Option<(i64, i64)> {
         match self {
@@ -27,7 +27,7 @@ impl IdType {
         }
     }
 
-    /// As `format_type` of the catalogue writes it.
+    /// The name that `format_type` gives the type.
     #[must_use]
     pub fn sql_name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ pub struct OrderColumn {
     pub column: String,
     #[serde(rename = "type")]
     pub order_type: OrderType,
-    /// The zone in which a zone-less timestamp is written.
+    /// The time zone of a `timestamp` without a zone.
     #[serde(default = "utc")]
     pub zone: Zone,
 }
@@ -79,12 +79,12 @@ pub struct ColumnTest {
     pub present: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Turns the test around. A NULL fails every test but `present = false`, and so passes its negation.
+    /// Negates the test. A NULL fails every test except `present = false`, and so passes the negated test.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not: bool,
 }
 
-/// What a rule marks dirty besides its group.
+/// Whether a rule marks the object as well as its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Grain {
@@ -106,7 +106,7 @@ pub struct RuleDefinition {
     pub object_ref: String,
     /// Ordered dimensions: name, template.
     pub group: Vec<(String, String)>,
-    /// Dirties every group whose dimensions contain these; an empty list is every group.
+    /// Marks every group whose dimensions contain these; an empty list marks every group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Vec<(String, String)>>,
     #[serde(default)]
@@ -119,19 +119,19 @@ pub struct RuleDefinition {
     pub bumps_ruleset: bool,
 }
 
-/// Who may be believed. Without a list whoever may write the table is trusted.
+/// The producers that a source believes. Without a list every producer is trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// What says who the producer of a row is.
+    /// Which column names the producer of a row.
     #[serde(default, skip_serializing_if = "TrustBy::is_default")]
     pub by: TrustBy,
-    /// Known producers; all others are captured as untrusted.
+    /// Trusted producers. Signals of all others are captured as untrusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producers: Option<Vec<String>>,
 }
 
-/// Named as in a handoff, where the gates look for it too.
+/// The names are those of the fields in a handoff, which the gates use, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum TrustBy {
@@ -161,18 +161,18 @@ pub struct SourceDefinition {
     pub name: String,
     #[serde(default = "public")]
     pub schema: String,
-    /// The table's name; the source's own unless given.
+    /// The table's name; by default the name of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
     pub id: IdColumn,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderColumn>,
-    /// Every column that may be read. Nothing else leaves the source, not even over the wire.
+    /// Every column that may be read. No other column leaves the source, not even over the wire.
     pub columns: Vec<String>,
-    /// The canonical address: the first template all of whose columns say something. Else the object's reference.
+    /// The canonical address: the first template of which no column is blank. If there is none, the object's reference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub address: Vec<String>,
-    /// The columns that say who produced a row.
+    /// The columns that name the producer of a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_system: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,7 +182,7 @@ pub struct SourceDefinition {
     /// How long a change may wait for others of its group while polling.
     #[serde(default)]
     pub coalesce_window_ms: u64,
-    /// Rows that pass any of these are not captured: our own audit rows, our own events.
+    /// Rows that match any of these tests are not handed off: our own audit rows and events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<ColumnTest>,
     #[serde(default)]
@@ -218,7 +218,7 @@ fn utc() -> Zone {
     Zone::Utc
 }
 
-/// The upper end of what SPEC allows by default; the size hardly matters between 2,000 and 20,000.
+/// The upper end of the default range in SPEC. The size hardly matters between 2,000 and 20,000.
 fn batch_size() -> u32 {
     5_000
 }

@@ -1,10 +1,10 @@
-//! What an examination comes to: each check well, worth a warning, failed, or not to be told, with what to do about it.
+//! The checks of `doctor`: each is ok, a warning, a failure or unknown, with advice.
 //!
-//! The judgements are here, as functions of what was found; finding it is the store's.
+//! The judgements are here, as functions of what was found. The store collects the facts.
 
 use serde::Serialize;
 
-/// From good to bad. What cannot be told stands between: it hides nothing, and accuses nobody.
+/// From good to bad. An unknown result stands between, because it neither proves nor excludes a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
@@ -26,13 +26,13 @@ impl CheckState {
     }
 }
 
-/// One thing looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub check: &'static str,
     pub verdict: CheckState,
     pub found: String,
-    /// What to do about it.
+    /// What the operator can do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -67,13 +67,13 @@ impl Check {
 const GIB: i64 = 1 << 30;
 /// One probe of an open range, measured (FINDINGS §3).
 const MICROS_PER_HOLE: i64 = 5;
-/// Beyond this many a pass over all of them takes a quarter of a second.
+/// With more open ranges than this, a pass over all of them takes a quarter of a second.
 const MANY_HOLES: i64 = 50_000;
-/// A transaction that is open for this long is not just slow.
+/// A transaction that is open longer than this, in seconds, is not just slow.
 const LONG_OPEN: f64 = 300.0;
-/// Clocks of machines that are kept in time differ by less.
+/// In seconds. The clocks of machines with time synchronisation differ by less.
 const CLOCKS: f64 = 5.0;
-/// The slot is given up at 80 % of its budget; half of it is on the way.
+/// The daemon drops the slot at 80 % of its budget. A warning comes at half of the budget.
 const HALF: f64 = 0.5;
 
 #[must_use]
@@ -89,7 +89,7 @@ pub fn server_version(number: i32) -> Check {
     }
 }
 
-/// `streams`: the configuration asks for a stream, or for one where it can be had.
+/// `must_stream`: the configuration requires a stream. `may_stream`: it asks for one if possible.
 #[must_use]
 pub fn wal_level(level: &str, must_stream: bool, may_stream: bool) -> Check {
     let name = "wal_level";
@@ -102,7 +102,7 @@ pub fn wal_level(level: &str, must_stream: bool, may_stream: bool) -> Check {
     }
 }
 
-/// Slots or senders. `ours`: one of those in use is ours already.
+/// The free replication slots or senders. `ours`: one of those in use is ours already.
 #[must_use]
 pub fn room(name: &'static str, setting: &str, used: i64, most: i64, ours: bool) -> Check {
     let found = format!("{used} of {most} in use");
@@ -113,7 +113,7 @@ pub fn room(name: &'static str, setting: &str, used: i64, most: i64, ours: bool)
     }
 }
 
-/// What the slot retains of its budget, and how long that goes on.
+/// How much of its budget the slot retains, and when the budget is reached.
 #[must_use]
 pub fn retained(bytes: i64, budget: i64, rate: Option<f64>, active: bool) -> Check {
     let name = "slot retention";
@@ -150,7 +150,8 @@ pub fn unused_slot(slot: &str, retained: Option<i64>, budget: i64) -> Check {
     }
 }
 
-/// A slot is given up when it retains this share of its budget: between two looks it may still grow.
+/// The share of the budget at which the daemon drops the slot. It is below 1 because the slot may still grow between
+/// two looks.
 pub const GIVE_UP_AT: f64 = 0.8;
 
 #[must_use]
@@ -159,7 +160,7 @@ pub fn over_budget(bytes: i64, budget: u64) -> bool {
     bytes as f64 >= budget as f64 * GIVE_UP_AT
 }
 
-/// `None` when it does not grow.
+/// The time until the budget is reached; `None` if the retained log does not grow.
 #[must_use]
 pub fn seconds_left(bytes: i64, budget: i64, rate: Option<f64>) -> Option<f64> {
     #[allow(clippy::cast_precision_loss)] // For people to read.
@@ -183,7 +184,8 @@ pub fn keep_size(bytes: i64, budget: i64, slot: bool, read: bool) -> Check {
     }
 }
 
-/// Open holes of a source, and the ids in them that were taken and never committed, as far as anybody can know.
+/// The open ranges of a source, and the number of ids in them. Such an id was taken and not committed yet, or never
+/// will be.
 #[must_use]
 pub fn holes(source: &str, open: i64, hot: i64, ids: i64) -> Check {
     let name = "open id ranges";
@@ -202,7 +204,7 @@ pub fn holes(source: &str, open: i64, hot: i64, ids: i64) -> Check {
     }
 }
 
-/// Who keeps certificates from advancing, and for how long.
+/// The transaction that holds certificates back, and how long it is open.
 #[must_use]
 pub fn frontier(holder: Option<(String, Option<f64>)>) -> Check {
     let name = "frontier";
@@ -217,8 +219,9 @@ pub fn frontier(holder: Option<(String, Option<f64>)>) -> Check {
     }
 }
 
-/// Who may create in a schema, besides its owner and superusers. Nothing of ours is looked up by an unqualified name, so a
-/// stranger in `public` or beside a source only misleads others; in the schema of the gates he could stand in for a gate.
+/// The roles that may create objects in a schema, besides its owner and superusers. We use qualified names only, so a
+/// foreign object in `public` or beside a source can mislead only other programs. In the schema of the gates it could
+/// replace a gate.
 #[must_use]
 pub fn creators(schema: &str, of_gates: bool, creators: &[String]) -> Check {
     let name = "schemas";
@@ -239,16 +242,16 @@ pub fn creators(schema: &str, of_gates: bool, creators: &[String]) -> Check {
     }
 }
 
-/// A trigger of somebody else on a table that the gates write to.
+/// A trigger of another owner on a table that the gates write to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignTrigger {
     pub table: String,
     pub trigger: String,
     pub function: String,
     pub owner: String,
-    /// Its function belongs to a superuser or to the owner of the table.
+    /// The function belongs to a superuser or to the owner of the table.
     pub trusted: bool,
-    /// Its function says where its names are looked up.
+    /// The function sets its own search_path.
     pub pinned: bool,
 }
 
@@ -267,7 +270,7 @@ pub fn foreign_trigger(t: &ForeignTrigger) -> Check {
     }
 }
 
-/// Ours minus the server's.
+/// The difference of the clocks in seconds: ours minus the server's.
 #[must_use]
 pub fn clocks(seconds: f64) -> Check {
     let name = "clocks";

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What a response that carries it says of itself.
+/// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +12,14 @@ pub enum Type {
     Gauge,
 }
 
-/// A whole number stays one: as a float a log position would lose its last digits.
+/// Integers are kept: as a float, a log position would lose its last digits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     Whole(i64),
     Real(f64),
 }
 
-/// Samples under one name. Names of families and labels are constants of ours; values of labels may be any text.
+/// The samples of one name. Names of families and labels are our constants; label values may be any text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
     name: &'static str,
@@ -34,7 +34,7 @@ impl Family {
         Self { name, kind, help, samples: Vec::new() }
     }
 
-    /// Adds a sample, if there is one: what is not known is left out, not made up.
+    /// Adds a sample if the value is known. An unknown value is left out.
     #[must_use]
     pub fn with(mut self, labels: &[(&'static str, &str)], value: impl Into<Option<Value>>) -> Self {
         if let Some(value) = value.into() {
@@ -69,7 +69,7 @@ pub fn render(families: &[Family]) -> String {
     out
 }
 
-/// A label's value between its quotes.
+/// Escapes the value of a label.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

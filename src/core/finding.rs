@@ -1,8 +1,8 @@
-//! Findings: how grave one is, and the kinds there are.
+//! Findings: the severities and the kinds.
 
 use std::fmt;
 
-/// How grave a finding is, from least to most.
+/// The severity of a finding, from least to most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Info,
@@ -12,7 +12,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As the findings' table has it.
+    /// The name in the table `system_issues`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,8 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What the daemon, the gates and the watchdog raise. A test reads them where they are raised, and misses none.
+/// Every kind that the daemon, the gates and the watchdog raise. A test compares the list with the places that raise
+/// them.
 pub const KINDS: [&str; 31] = [
     "audit_row_refused",
     "config_invalid",

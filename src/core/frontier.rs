@@ -1,40 +1,42 @@
 //! When a recorded frontier may still be used to select rows by age.
 //!
-//! A row's `xmin` is 32 bits wide and compares modulo 2^32, so a frontier is only good while everything newer than it is
-//! less than half of that away. Beyond, on another server, in another relation, or on the first run, the whole table is
-//! compared instead; that is slower and never wrong.
+//! A row's `xmin` has 32 bits and compares modulo 2^32. So a frontier is valid only while everything newer is less than
+//! half of that range away. If the frontier is too old, belongs to another server or relation, or does not exist yet,
+//! the pass compares the whole table instead. That is slower but never wrong.
 
 use serde::Serialize;
 
 /// Well below 2^31: passes must stop trusting ages long before the server itself would.
 const FARTHEST: u64 = 1_500_000_000;
 
-/// Why a frontier does not say which rows are new.
+/// Why a frontier cannot select the new rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distrust {
-    /// There is none yet.
+    /// There is no frontier yet.
     First,
     AnotherServer,
-    /// The table was swapped, restored, emptied or rewritten: old transactions may have written rows that are new here.
+    /// The table was swapped, restored, truncated or rewritten. Rows that are new here may have been written by old
+    /// transactions.
     AnotherTable,
-    /// Too old to compare ages with, or no snapshot's at all.
+    /// The frontier is too old to compare ages with, or no snapshot can have produced it.
     OutOfReach,
 }
 
-/// The transactions that began at or after a frontier and before a snapshot's end. Rows carry the lower half of a
-/// transaction's id, so that is what is compared, and the window may run over its end. It is less than half of all ids wide
-/// (`distrust`), so each id of it is in it once. A frozen row keeps the id it was written with, and may one day look as if it
-/// lay in the window: it is compared once more and found recorded.
+/// The transactions that began at or after a frontier and before the end of a snapshot.
+///
+/// A row carries the lower 32 bits of a transaction id, so these are compared, and the window may wrap around. The
+/// window is less than half of all ids wide (see `distrust`), so each id occurs in it once. A frozen row keeps the id
+/// it was written with and may later seem to be in the window. Then the row is compared once more and found recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub first: u32,
-    /// The first one that is not in it any more.
+    /// The first id after the window.
     pub end: u32,
 }
 
 impl Window {
-    /// Everything that a snapshot shows was written before `next`, so nothing that is new lies beyond.
+    /// Every row that a snapshot shows was written before `next`, so no new row is beyond it.
     #[must_use]
     pub fn new(frontier: u64, next: u64) -> Self {
         Self { first: lower_half(frontier), end: lower_half(next) }
@@ -45,12 +47,12 @@ impl Window {
         self.end.wrapping_sub(self.first)
     }
 
-    /// Every id of it.
+    /// Every id in the window.
     pub fn ids(self) -> impl Iterator<Item = u32> {
         (0..self.width()).map(move |i| self.first.wrapping_add(i))
     }
 
-    /// It begins before the largest id and ends after the smallest.
+    /// The window begins before the largest id and ends after the smallest.
     #[must_use]
     pub fn wraps(self) -> bool {
         self.end < self.first
@@ -61,10 +63,10 @@ fn lower_half(id: u64) -> u32 {
     (id & u64::from(u32::MAX)) as u32
 }
 
-/// What keeps rows from being selected by `frontier`, seen from a snapshot whose next transaction is `next`.
+/// Why `frontier` cannot select rows, for a snapshot whose next transaction is `next`; `None` if it can.
 #[must_use]
 pub fn distrust(frontier: u64, next: u64, same_server: bool, same_table: bool) -> Option<Distrust> {
-    // The first ids are reserved by the server (bootstrap, frozen); a frontier among them was never a snapshot's.
+    // The server reserves the first ids (bootstrap, frozen). No snapshot has a frontier among them.
     let in_reach = frontier >= 3 && frontier <= next && next - frontier < FARTHEST;
     match (same_server, in_reach, same_table) {
         (false, ..) => Some(Distrust::AnotherServer),
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the statement compares (`store::frontier::written_in`).
+    /// Compares as the SQL condition does (`store::frontier::written_in`).
     fn selects(window: Window, xmin: u32) -> bool {
         let (from, before) = (xmin >= window.first, xmin < window.end);
         if window.wraps() { from || before } else { from && before }
@@ -99,7 +101,7 @@ mod tests {
             prop_assert!(!selects(window, lower_half(frontier.saturating_sub(before).max(3).min(frontier - 1))));
             prop_assert_eq!(u64::from(window.width()), width);
             prop_assert!(window.ids().take(9).all(|id| selects(window, id)));
-            prop_assert!(!selects(window, lower_half(next)), "written by whoever comes next, so not visible");
+            prop_assert!(!selects(window, lower_half(next)), "written by the next transaction, so not visible");
         }
     }
 

@@ -1,10 +1,10 @@
-//! The ids of a source that were never seen, as ranges.
+//! The open ranges of a source: the ids that were never seen.
 //!
-//! Ids are taken before commit, so a transaction that commits late fills an id behind every cursor. A cursor therefore
-//! cannot say what was handed off; the set of unseen ids can. It starts as the whole type. An id leaves it only when the
-//! row with that id was read and its handoff is committed, in the same transaction. So at any moment every id is handed
-//! off or in a range, and a pass that probes all ranges in one snapshot finds every committed row that is missing. No
-//! clock, lock or transaction id enters the argument.
+//! A transaction takes an id before it commits, so a late commit fills an id behind every cursor. A cursor therefore
+//! cannot say which rows were handed off, but the set of unseen ids can. The set starts as all ids of the type. An id
+//! leaves it only in the transaction that commits the handoff of the row with that id. So at any moment every id is
+//! handed off or in a range, and a pass that probes all ranges in one snapshot finds every committed row that is
+//! missing. The argument uses no clock, lock or transaction id.
 
 /// A closed interval of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub struct Range {
     pub hi: i64,
 }
 
-/// What a batch does to the stored ranges: those it read from go, what is left of them comes.
+/// How a batch changes the stored ranges: it removes the ranges that it read from and adds what is left of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replacement {
     pub closed: Vec<Range>,
@@ -26,7 +26,8 @@ impl Replacement {
         self.closed.is_empty()
     }
 
-    /// The range that holds `id` once this is stored, for a row that was read from `range` while it may not have been.
+    /// The range that contains `id` after this replacement is stored. The row was read from `range`, perhaps before
+    /// that.
     #[must_use]
     pub fn after(&self, range: Range, id: i64) -> Range {
         if !self.closed.contains(&range) {
@@ -37,12 +38,12 @@ impl Replacement {
     }
 }
 
-/// The ranges a pass has read, as they are in the store. A batch that is split into parts takes its ids part by part.
+/// The ranges that a pass has read, as they are stored. A batch that is split takes its ids part by part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenRanges(Vec<Range>);
 
 impl OpenRanges {
-    /// Ranges in ascending order, disjoint; duplicates (one per row read) are folded.
+    /// Sorts the ranges, which are disjoint. Duplicates (one per row read) are removed.
     pub fn new(ranges: impl IntoIterator<Item = Range>) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().collect();
         ranges.sort_unstable();
@@ -50,7 +51,7 @@ impl OpenRanges {
         Self(ranges)
     }
 
-    /// Takes ids out. Ids that lie in no range were taken before and change nothing.
+    /// Takes ids out. An id that is in no range was taken before and changes nothing.
     pub fn take(&mut self, ids: &[i64]) -> Replacement {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
@@ -84,7 +85,7 @@ impl OpenRanges {
 /// What is left of `range` without the ascending `ids` inside it.
 fn split(range: Range, ids: &[i64]) -> Vec<Range> {
     let mut left = Vec::new();
-    // `None` once the end of the type was taken: there is no id after it.
+    // `None` after the last id of the type was taken: no id follows it.
     let mut next = Some(range.lo);
     for &id in ids {
         if let Some(lo) = next.filter(|&lo| lo < id) {

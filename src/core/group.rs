@@ -1,15 +1,15 @@
 //! The canonical key of a governance group: its dimensions, in the rule's order, as one text.
 //!
-//! `object_class=person/source_registry=birth_registry`. The key is what marks, counts and scans are joined
-//! by, so two different groups must never share one: whatever could be mistaken for the punctuation is
-//! escaped, and a NULL (`dim`) is told from an empty text (`dim=`).
+//! `object_class=person/source_registry=birth_registry`. Marks, counts and scans are joined by this key, so two groups
+//! must never share one. Characters that could be taken for punctuation are escaped, and a NULL (`dim`) differs from an
+//! empty text (`dim=`).
 
 use std::fmt;
 
-/// One dimension: its name, and its value unless that is NULL.
+/// One dimension: its name, and its value or NULL.
 pub type Dim = (String, Option<String>);
 
-/// The key of one group. Equal keys are equal dimensions in equal order.
+/// The key of one group. Equal keys mean equal dimensions in the same order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct GroupKey(String);
 
@@ -44,7 +44,7 @@ impl GroupKey {
         GroupKey(key)
     }
 
-    /// Reads the dimensions back. Only the canonical spelling is accepted, or two keys could mean one group.
+    /// Reads the dimensions back. Only the canonical form is accepted; otherwise two keys could mean one group.
     pub fn parse(key: &str) -> Result<Vec<Dim>, GroupKeyError> {
         match key {
             "" => Ok(Vec::new()),
@@ -68,16 +68,16 @@ impl fmt::Display for GroupKey {
     }
 }
 
-/// The dimensions as a JSON object, for readers that would rather not unescape. A name given twice keeps its
-/// last value; the key, not this object, is the identity.
+/// The dimensions as a JSON object, for readers that do not want to unescape. If a name occurs twice, the last value is
+/// kept; the key, not this object, is the identity.
 pub fn dims_json(dims: &[Dim]) -> serde_json::Value {
     let value =
         |value: &Option<String>| value.clone().map_or(serde_json::Value::Null, serde_json::Value::String);
     dims.iter().map(|(name, v)| (name.clone(), value(v))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// The one dimension of empty name and NULL value would read as no dimension at all. It is spelt so instead,
-/// which no escape can produce.
+/// The key of a single dimension with an empty name and a NULL value. It would otherwise be the empty key. No escape
+/// produces this text.
 const LONE_UNNAMED: &str = "%";
 
 fn parse_dim(text: &str) -> Result<Dim, GroupKeyError> {

@@ -1,11 +1,9 @@
-//! The one function from a source row to its handoffs, the same for every path.
+//! Mapping: the one function from a source row to its handoffs, the same on every path.
 
-use crate::core::dead_letter::code;
 use crate::core::definition::{Grain, IdType, OrderType, SourceDefinition, TrustBy};
 use crate::core::group::GroupKey;
 use crate::core::identity::Identity;
-use crate::core::payload::{Violation, violation};
-use crate::core::row::{LARGEST_ROW, NO_TEXT, Row};
+use crate::core::row::Row;
 use crate::core::rule::{Columns, DefinitionError, KIND_PREFIX, Rule, RuleFace, Template, Test};
 use crate::core::time::{PgInstant, Zone, parse_timestamp, parse_timestamptz};
 use crate::core::watermark::{Key, Watermark};
@@ -13,7 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Stands in for a producer or actor that the row does not name; the outbox asks for one.
+mod checks;
+
+/// The producer or actor of a row that names none. The outbox requires a value.
 const UNKNOWN: &str = "unknown";
 
 /// How a handoff is to be recorded.
@@ -21,9 +21,9 @@ const UNKNOWN: &str = "unknown";
 #[repr(i16)]
 pub enum Standing {
     Normal = 0,
-    /// Captured, flagged, dirties nothing until an operator trusts the producer.
+    /// Captured and flagged. It marks no group until an operator trusts the producer.
     Untrusted = 1,
-    /// No rule matched: captured so that nothing is skipped in silence.
+    /// No rule matched. The row is captured, so that it is not skipped silently.
     Unmapped = 2,
 }
 
@@ -41,7 +41,7 @@ pub struct Handoff {
     pub dims: Vec<(String, Option<String>)>,
     pub scope: Option<Vec<(String, Option<String>)>>,
     pub source_key: String,
-    /// The key, where it is an integer: retention remembers rows by it. None for a row that took another's key.
+    /// The key, if it is an integer: retention remembers rows by it. `None` for a replaced row.
     pub number: Option<i64>,
     pub occurred_at: Option<PgInstant>,
     pub source_system: String,
@@ -49,7 +49,7 @@ pub struct Handoff {
 }
 
 impl Handoff {
-    /// Gives it an identity of its own: the row is another than the one that was handed off under this key.
+    /// Gives the handoff the identity of a replaced row: another row was handed off under this key before.
     pub fn replace(&mut self, identity: &Identity) {
         let (key, kind) = (&self.source_key, &self.rule.kind);
         self.id = identity.signal_of_replacement(key, kind, &self.object_ref);
@@ -58,17 +58,17 @@ impl Handoff {
     }
 }
 
-/// What a row comes to.
+/// The result of mapping a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapped {
-    /// One of our own rows: seen, and nothing to hand off.
+    /// The definition excludes the row. It counts as read, and there is nothing to hand off.
     Excluded,
     Handoffs(Vec<Handoff>),
-    /// The row cannot be handed off at all; it is dead-lettered with this reason.
+    /// The row cannot be handed off. It becomes a dead letter with this reason.
     Refused(Refusal),
 }
 
-/// A contract violation, found before the database was asked.
+/// A contract violation that mapping found, before the row was sent to the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub subject: Uuid,
@@ -77,18 +77,19 @@ pub struct Refusal {
     pub detail: String,
 }
 
-/// A source made ready to map rows.
+/// A source that is ready to map rows.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Which definition this is, where it was read from the database; recording is refused under another.
+    /// The version of the definition, if it was read from the database. The gates reject a batch that was mapped by
+    /// another version.
     pub version: Option<Uuid>,
     pub definition: SourceDefinition,
     pub identity: Identity,
-    /// The columns whose cast to text differs from what their type's output function writes, and so from what the stream
-    /// brings. Only the catalogue knows; a source that was not read from the database has none.
+    /// The columns whose cast to text may differ from what their type's output function writes, and so from what the
+    /// stream delivers. Only the catalogue knows them; a source that was not read from the database has none.
     pub cast_apart: BTreeSet<String>,
-    /// The columns whose value is the very text that the rules compare, so that the server may test them for us. Only the
-    /// catalogue knows; a source that was not read from the database has none.
+    /// The columns whose value is exactly the text that the rules compare, so that the server may test them for us.
+    /// Only the catalogue knows them; a source that was not read from the database has none.
     pub plain_text: BTreeSet<String>,
     id: usize,
     order: Option<(usize, OrderType, Zone)>,
@@ -105,53 +106,15 @@ impl Source {
         Self::compile_as(definition, None)
     }
 
-    /// A definition that the database has in force under this version.
+    /// Prepares a definition that is in force in the database under this version.
     pub fn compile_as(definition: SourceDefinition, version: Option<Uuid>) -> Result<Self, DefinitionError> {
         let columns = Columns(&definition);
-        if definition.name.is_empty() || definition.name.len() > 200 {
-            return Err(columns.invalid("name", "a source has a name of 1 to 200 bytes".to_owned()));
-        }
-        // Findings and letters are keyed by the name and what follows it.
-        if definition.name.chars().any(|c| c == ':' || c.is_control()) {
-            return Err(
-                columns.invalid("name", "a source's name holds no colon and no control character".to_owned())
-            );
-        }
-        if definition.batch_size == 0 || definition.batch_size > 50_000 {
-            return Err(columns
-                .invalid("batch_size", format!("{} is not between 1 and 50000", definition.batch_size)));
-        }
-        let mut sorted = definition.columns.clone();
-        sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
-            return Err(columns.invalid("columns", format!("column {} is listed twice", twice[0])));
-        }
-        let by = definition.trust.by;
-        let producer = match by {
-            TrustBy::SourceSystem => &definition.source_system,
-            TrustBy::ActorRef => &definition.actor_ref,
-        };
-        if definition.trust.producers.is_some() && producer.is_none() {
-            let problem =
-                format!("a list of producers needs `{}`, or every row would be untrusted", by.name());
-            return Err(columns.invalid("trust", problem));
-        }
+        checks::limits(&definition, &columns)?;
+        checks::columns(&definition, &columns)?;
+        checks::trust(&definition, &columns)?;
+        let order = compile_order(&definition, &columns)?;
         let named =
             |name: &Option<String>, place| name.as_ref().map(|n| columns.position(n, place)).transpose();
-        let order = match &definition.order {
-            Some(o) => Some((columns.position(&o.column, "order")?, o.order_type, o.zone)),
-            None => None,
-        };
-        let unmapped = RuleFace {
-            version,
-            source: definition.name.clone(),
-            table: definition.table().to_owned(),
-            kind: format!("{KIND_PREFIX}unmapped"),
-            stream: "update".to_owned(),
-            severity: None,
-            bumps_ruleset: false,
-            grain: Grain::Group,
-        };
         Ok(Self {
             version,
             identity: Identity::new(&definition.name, definition.id.id_type),
@@ -176,7 +139,7 @@ impl Source {
                 .iter()
                 .map(|r| Rule::compile(r, &definition, version, &columns))
                 .collect::<Result<_, _>>()?,
-            unmapped: Arc::new(unmapped),
+            unmapped: Arc::new(unmapped_face(&definition, version)),
             definition,
         })
     }
@@ -191,7 +154,7 @@ impl Source {
         self.definition.id.id_type
     }
 
-    /// The row's primary key as text; empty for a row without one, which no table with a primary key has.
+    /// The row's primary key as text. Empty for a row without a key, which a table with a primary key never has.
     #[must_use]
     pub fn key<'r>(&self, row: &'r Row) -> &'r str {
         row.get(self.id).unwrap_or_default()
@@ -203,7 +166,7 @@ impl Source {
         row.get(self.id).is_some()
     }
 
-    /// The row with this key, of which nothing else can be read; `state` says why.
+    /// A row of which only the key can be read; `state` is the SQLSTATE that says why.
     #[must_use]
     pub fn unreadable(&self, key: String, state: String) -> Row {
         Row::unreadable(self.id, key, state)
@@ -222,81 +185,76 @@ impl Source {
             OrderType::Timestamptz => parse_timestamptz(text),
             OrderType::Timestamp => parse_timestamp(text, zone),
         };
-        // The value itself is content for all we know, so the message does not repeat it.
-        parsed.map(Some).map_err(|_| format!("the order column is no {order_type:?}").to_lowercase())
+        // The value may be content, so the message does not repeat it.
+        parsed.map(Some).map_err(|_| format!("the order column is not a {order_type:?}").to_lowercase())
     }
 
-    /// Maps a row to its handoffs: every rule that matches fires, once per kind.
+    /// Maps a row to its handoffs. Every matching rule fires, once per kind.
     #[must_use]
     pub fn map(&self, row: &Row) -> Mapped {
-        // Of a row that cannot be read nobody can tell whether it is excluded.
+        // The tests of `exclude` cannot be applied to a row that cannot be read.
         if row.unreadable_because().is_none() && self.exclude.iter().any(|test| test.passes(row)) {
             return Mapped::Excluded;
         }
-        let key = self.key(row);
-        let refuse = |code, detail: String| {
-            Mapped::Refused(Refusal {
-                subject: self.identity.subject(key),
-                source_key: key.to_owned(),
-                code,
-                detail,
-            })
-        };
-        if Key::parse(self.id_type(), key).is_none() {
-            return refuse("malformed_key", format!("the key is no {}", self.id_type().sql_name()));
-        }
-        if key.contains(NO_TEXT) {
-            // It could not be told from another such key with certainty, nor read again by it.
-            return refuse("malformed_key", "the key is no text in UTF-8".to_owned());
-        }
-        if let Some(state) = row.unreadable_because() {
-            let detail = format!(
-                "the server cannot send the row ({state}): it holds a character without an equivalent in UTF-8, or a \
-                 damaged value; repair the row in its table, then replay the letter"
-            );
-            return refuse(code::UNREADABLE, detail);
-        }
-        if row.size() > LARGEST_ROW {
-            let detail =
-                format!("its address columns hold more than {LARGEST_ROW} bytes, and no address does");
-            return refuse(code::OVERSIZED, detail);
-        }
-        match row.values().find_map(violation) {
-            Some(Violation::Key(name)) => {
-                return refuse(code::PAYLOAD, format!("a value carries contents under the key {name}"));
+        match self.handoffs(row) {
+            Ok(handoffs) => Mapped::Handoffs(handoffs),
+            Err((code, detail)) => {
+                let key = self.key(row);
+                let subject = self.identity.subject(key);
+                Mapped::Refused(Refusal { subject, source_key: key.to_owned(), code, detail })
             }
-            Some(Violation::Vector) => return refuse(code::VECTOR, "a value carries a vector".to_owned()),
-            None => {}
         }
-        let occurred_at = match self.occurred_at(row) {
-            Ok(at) => at,
-            Err(detail) => return refuse("malformed_order_key", detail),
-        };
+    }
+
+    /// The handoffs of a row that is not excluded, or why the row cannot be handed off.
+    fn handoffs(&self, row: &Row) -> Result<Vec<Handoff>, checks::Problem> {
+        let key = self.key(row);
+        checks::key(self.id_type(), key)?;
+        checks::readable(row)?;
+        checks::contents(row)?;
+        let occurred_at = self.occurred_at(row).map_err(|detail| ("malformed_order_key", detail))?;
         let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
+        let handoffs = self.fired(row, &facts);
+        checks::references(&handoffs)?;
+        Ok(if handoffs.is_empty() { vec![facts.unmapped()] } else { handoffs })
+    }
+
+    /// A row yields one signal per kind. Of two matching rules of one kind the first is used.
+    fn fired(&self, row: &Row, facts: &Facts<'_>) -> Vec<Handoff> {
         let mut handoffs: Vec<Handoff> = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.matches(row)) {
-            // A row yields one signal per kind; of two rules of one kind the first speaks.
             if handoffs.iter().all(|h| h.rule.kind != rule.face.kind) {
                 handoffs.push(facts.handoff(rule));
             }
         }
-        if let Some(blank) =
-            handoffs.iter().find(|h| h.object_ref.trim().is_empty() || h.object_type.trim().is_empty())
-        {
-            return refuse(
-                "blank_reference",
-                format!("{} gives a blank object type or reference", blank.rule.kind),
-            );
-        }
-        if handoffs.is_empty() {
-            Mapped::Handoffs(vec![facts.unmapped()])
-        } else {
-            Mapped::Handoffs(handoffs)
-        }
+        handoffs
     }
 }
 
-/// What all handoffs of one row share.
+/// The position, type and zone of the order column, if the source has one.
+fn compile_order(
+    definition: &SourceDefinition,
+    columns: &Columns<'_>,
+) -> Result<Option<(usize, OrderType, Zone)>, DefinitionError> {
+    let Some(order) = &definition.order else { return Ok(None) };
+    Ok(Some((columns.position(&order.column, "order")?, order.order_type, order.zone)))
+}
+
+/// The rule of a row that no rule of the definition matches.
+fn unmapped_face(definition: &SourceDefinition, version: Option<Uuid>) -> RuleFace {
+    RuleFace {
+        version,
+        source: definition.name.clone(),
+        table: definition.table().to_owned(),
+        kind: format!("{KIND_PREFIX}unmapped"),
+        stream: "update".to_owned(),
+        severity: None,
+        bumps_ruleset: false,
+        grain: Grain::Group,
+    }
+}
+
+/// What all handoffs of one row have in common.
 struct Facts<'a> {
     subject: Uuid,
     key: &'a str,
@@ -308,7 +266,8 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn handoff(&self, rule: &Rule) -> Handoff {
         let dims = self.dims(&rule.group);
-        // `law:` would be the address of every law without a code; the row's own key tells them apart.
+        // With an empty column, `law:{code}` would be the same reference for every law without a code. The row's own
+        // key tells them apart.
         let object_ref = rule.object_ref.render_whole(self.row).unwrap_or_else(|| self.own_reference());
         self.build(
             Arc::clone(&rule.face),
@@ -327,7 +286,7 @@ impl Facts<'_> {
         self.build(Arc::clone(&self.source.unmapped), Standing::Unmapped, table, object_ref, dims, None)
     }
 
-    /// The row itself, where nothing else names what it is about.
+    /// A reference to the row itself, if nothing else names its object.
     fn own_reference(&self) -> String {
         format!("{}:{}", self.source.definition.table(), self.key)
     }

@@ -1,15 +1,16 @@
-//! Who a row is: deterministic UUIDs, ordered like the source.
+//! The identity of rows and signals: deterministic UUIDs, ordered like the source.
 //!
-//! A version-8 UUID of three parts: 16 bits that tell sources apart, an ordered prefix of the key, a hash tail. Random
-//! identifiers are the largest cost an outbox can have (every insert lands on another index page); these grow at the
-//! right edge and are still a pure function of (source, key), so that every path, crash and replay computes the same one.
+//! A version-8 UUID has three parts: 16 bits that tell sources apart, an ordered prefix of the key, and a hash. Random
+//! ids would be the largest cost of an outbox, because every insert goes to another index page. These ids grow at the
+//! right edge of the index. They are a pure function of source and key, so every path, crash and replay computes the
+//! same one.
 //!
 //! ```text
 //!  integer key:  tag:16 | key:32 | 8 | key:12 | 10 | key:20 | hash:42
 //!  uuid, text:   tag:16 | key:32 | 8 | hash:12 | 10 | hash:62
 //! ```
 //!
-//! The SQL function `gov_handoff_identity` computes the same; a test holds the two equal.
+//! The SQL function `gov_handoff_identity` computes the same; a test compares the two.
 
 use crate::core::definition::IdType;
 use sha2::{Digest, Sha256};
@@ -55,19 +56,19 @@ impl Identity {
         self.uuid(key, &[kind])
     }
 
-    /// As [`subject`](Self::subject), of another row that took the key: `object` is what that row is about.
+    /// As [`subject`](Self::subject), for a replaced row. `object` is the object of that row.
     #[must_use]
     pub fn subject_of_replacement(&self, key: &str, object: &str) -> Uuid {
         self.uuid(key, &["", object])
     }
 
-    /// As [`signal`](Self::signal), of another row that took the key.
+    /// As [`signal`](Self::signal), for a replaced row.
     #[must_use]
     pub fn signal_of_replacement(&self, key: &str, kind: &str, object: &str) -> Uuid {
         self.uuid(key, &[kind, object])
     }
 
-    /// Every part is hashed behind its length, so that no key can imitate another key and what follows it.
+    /// Each part is hashed with its length first, so that no key can imitate another key and the part after it.
     fn uuid(&self, key: &str, more: &[&str]) -> Uuid {
         let mut hasher = Sha256::new();
         for part in [self.source.as_str(), key].iter().chain(more) {
@@ -81,7 +82,7 @@ impl Identity {
         match self.id_type {
             IdType::Int4 | IdType::Int8 => match key.parse::<i64>() {
                 Ok(id) => self.with_integer(id, h1),
-                // A key that is not of the declared type is refused elsewhere; here it only must not panic.
+                // A key that is not of the declared type is rejected elsewhere. Here it must only not panic.
                 Err(_) => self.with_prefix(leading(key.as_bytes()), h1, h2),
             },
             IdType::Uuid => {
@@ -94,7 +95,7 @@ impl Identity {
     }
 
     fn with_integer(&self, id: i64, hash: u64) -> Uuid {
-        // Flipping the sign bit makes the unsigned order of the bytes the signed order of the keys.
+        // With the sign bit flipped, the unsigned order of the bytes is the signed order of the keys.
         let k = id.cast_unsigned() ^ (1 << 63);
         let high = (k >> 32) as u32;
         let middle = 0x8000 | ((k >> 20) & 0xfff) as u16;

@@ -1,26 +1,27 @@
-//! The names of a process and of its sessions: which process holds a lease, and which sessions are its own.
+//! The names of an instance and of its sessions: which process holds a lease, and which sessions belong to it.
 
 use uuid::Uuid;
 
-/// How many characters at the end of an owner's name its sessions bear.
+/// The number of characters of the owner's name that its sessions carry, from the end.
 const TAG: usize = 12;
-/// PostgreSQL cuts an application's name after as many bytes.
+/// PostgreSQL cuts an application name after this many bytes.
 const LONGEST: usize = 63;
 
-/// Unique however often a host or a process id comes again: each container's first process has the id 1.
+/// The name of an instance. It is unique even if host and process id repeat: the first process of each container has
+/// the id 1.
 #[must_use]
 pub fn owner(host: &str, pid: u32, unique: Uuid) -> String {
     format!("{host}-{pid}-{}", unique.simple())
 }
 
-/// The end of an owner's name, by which the database finds its sessions (`gov_lease_claim`).
+/// The end of the owner's name, by which the database finds its sessions (`gov_lease_claim`).
 #[must_use]
 pub fn tag(owner: &str) -> &str {
     let from = owner.char_indices().rev().nth(TAG - 1).map_or(0, |(at, _)| at);
     &owner[from..]
 }
 
-/// What a session of this owner is called. A long name gives way to the tag.
+/// The application name of a session. A long name is cut so that the tag fits.
 #[must_use]
 pub fn application(what: &str, owner: &str) -> String {
     let tag = tag(owner);

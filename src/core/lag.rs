@@ -1,20 +1,21 @@
-//! How far behind we are, in time, and when that is worth saying.
+//! The lag, and when it deserves a finding.
 //!
-//! Lag is not the age of the last row: on a quiet source that grows for ever. It is the time since the last moment of
-//! which we know that everything written before it is handed off. An idle reader knows that again and again, so quiet
-//! has no lag; a reader that is stuck does not, whether rows arrive or not.
+//! Lag is not the age of the last row, which grows indefinitely on a quiet source. It is the time since the last moment
+//! up to which everything is known to be handed off. An idle reader confirms this again and again, so a quiet source
+//! has no lag. A reader that is stuck cannot confirm it, whether rows arrive or not.
 
 use crate::core::finding::Severity;
 use crate::core::lsn::Lsn;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Beyond this many times its limit a lag is no longer a matter of load.
+/// A lag of this many times its limit is no longer explained by load.
 const HIGH: u32 = 5;
-/// Mileposts kept; at one a second, a stream that is further behind is known to be so by the oldest.
+/// The number of mileposts kept, at one per second. If a stream is further behind, its lag is measured by the oldest
+/// one.
 const KEPT: usize = 600;
 
-/// What a lag is worth, if anything.
+/// The severity of a lag; `None` below the limit.
 #[must_use]
 pub fn severity(lag: Duration, limit: Duration) -> Option<Severity> {
     if lag >= limit.saturating_mul(HIGH) {
@@ -26,23 +27,23 @@ pub fn severity(lag: Duration, limit: Duration) -> Option<Severity> {
     }
 }
 
-/// Where the server's log ended at moments in the past, until the stream has passed them.
+/// Positions of the end of the server's log at past moments, until the stream has passed them.
 #[derive(Debug, Default)]
 pub struct Mileposts(VecDeque<(Lsn, Instant)>);
 
 impl Mileposts {
-    /// The log ended at `end` now, and everything before `reached` is handed off.
+    /// The log now ends at `end`, and everything before `reached` is handed off.
     pub fn note(&mut self, end: Lsn, reached: Lsn, now: Instant) {
         while self.0.front().is_some_and(|(lsn, _)| *lsn <= reached) {
             self.0.pop_front();
         }
-        // A full list keeps its oldest, which is what the lag is measured by.
+        // A full list keeps its oldest entry, which the lag is measured by.
         if end > reached && self.0.len() < KEPT {
             self.0.push_back((end, now));
         }
     }
 
-    /// There is no stream to measure.
+    /// Forgets everything, because there is no stream.
     pub fn forget(&mut self) {
         self.0.clear();
     }

@@ -1,4 +1,4 @@
-//! Who may write: one instance per scope, decided from what the database says and by its clock alone.
+//! The lease: one instance per worker may write. The decision uses only the database's state and clock.
 //!
 //! ```text
 //!             claimed: a new term
@@ -6,19 +6,19 @@
 //!   │ standing │                │ leading { term } │   │ owner and term match, and the lease
 //!   │ by       │ ◀───────────── │                  │ ◀─┘ is fresh
 //!   └──────────┘ resigned; or   └──────────────────┘
-//!    │   ▲       expired, or taken over: whatever
-//!    └───┘       is in flight is refused
+//!    │   ▲       expired, or taken over: batches
+//!    └───┘       in flight are rejected
 //!    another holds it: wait, and look again
 //! ```
 //!
-//! `intake::standby::seek` stands by, `intake::lead` leads; which of the two runs is the state, and [`decide`] is what standing
-//! by does next.
+//! `daemon::standby::seek` stands by and `daemon::supervisor` leads. The one that runs is the state of the instance.
+//! [`decide`] says what an instance that stands by does next.
 //!
-//! A killed holder's lease is free at once, because its sessions are gone (`gov_lease_claim`); one that hangs or
-//! cannot be reached keeps it until it expires. A decision is only an intention. The statement that carries it out matches
-//! owner and term again, so an instance that acts on an old view loses the race instead of writing beside the winner. An expired
-//! lease is lost even while nobody wants it: its holder may have been stopped for hours, and what it had in flight when it was
-//! is older than it looks. It stands by, and claims it anew.
+//! The lease of a killed holder is free at once, because its sessions are gone (`gov_lease_claim`). A holder that hangs
+//! or cannot be reached keeps the lease until it expires. A decision is only an intention: the statement that carries
+//! it out checks owner and term again. So an instance that acts on an old view fails and never writes beside the new
+//! holder. An expired lease is lost even if no other instance wants it. Its holder may have been stopped for hours, and
+//! its batches in flight are older than they look. The holder stands by and claims the lease again.
 
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ use std::time::Duration;
 pub struct LeaseView {
     pub owner: Option<String>,
     pub term: i64,
-    /// Since the owner's last tick, by the database's clock: the clocks of two instances need not agree.
+    /// The time since the owner's last tick, by the database's clock. The clocks of two instances need not agree.
     pub age: Duration,
     pub ttl: Duration,
 }
 
 impl LeaseView {
-    /// An owner is given its whole TTL; at the very end of it the lease is anyone's.
+    /// The lease belongs to its owner for the whole TTL. At the end of the TTL any instance may claim it.
     pub fn is_expired(&self) -> bool {
         self.age >= self.ttl
     }
@@ -46,39 +46,40 @@ pub enum LeaseDecision {
     Claim,
     /// Tick as the owner.
     Renew,
-    /// Another owns it; look again after this long.
+    /// Another instance holds the lease; look again after this time.
     Wait(Duration),
 }
 
-/// Below this a slow server is taken for a dead one.
+/// The shortest timeout: with less, a slow server would be taken for a dead one.
 const SOONEST: Duration = Duration::from_secs(1);
-/// Whoever only waits for the lease loses nothing by asking again, so it does not wait for an answer any longer than this.
+/// A standby loses nothing by asking again, so it waits at most this long for the first answer.
 const LATEST: Duration = Duration::from_secs(5);
 
-/// How long a claim waits: for a session, and for each answer. No longer than the lease lasts, because a lease that comes
-/// free meanwhile would lie idle for as long as we listen to a dead connection. A server that is slow but alive must be
-/// able to answer in the end, so each claim that went `unanswered` doubles it, up to what any statement is waited for.
-/// A claim that was given up and carried out all the same does no harm: the next one has the same owner and finds it held.
+/// How long a claim waits for a session and for each answer. It waits no longer than the lease lasts: while a standby
+/// waits on a dead connection, a lease that comes free would stay unused. A slow server must be able to answer in the
+/// end, so each `unanswered` claim doubles the wait, up to [`statement_patience`]. A claim that was abandoned but
+/// carried out does no harm: the next claim has the same owner and finds the lease held.
 pub fn claim_patience(ttl: Duration, unanswered: u32) -> Duration {
     let first = ttl.clamp(SOONEST, LATEST);
     first.saturating_mul(1 << unanswered.min(8)).min(statement_patience(ttl))
 }
 
-/// How long the holder waits for an answer to its keeper: to the end of the lease, after which it is anyone's and the answer
-/// says nothing any more. Not less, because an open session tells others that we live.
+/// How long the keeper waits for an answer: until the lease ends. After that any instance may claim the lease, and the
+/// answer is worthless. It does not wait less, because an open session shows other instances that the holder is alive.
 pub fn keeper_patience(ttl: Duration) -> Duration {
     ttl.max(SOONEST)
 }
 
-/// How long any other statement of the daemon is waited for: a large batch takes its time, and so does a crash
-/// recovery's first statement.
+/// How long the daemon waits for any other statement: a large batch takes its time, and so does the first statement
+/// after a crash recovery.
 pub fn statement_patience(ttl: Duration) -> Duration {
     ttl.max(LATEST)
 }
 
-/// How long a writer waits for a batch, after so many that the server ended for their time. One that takes longer than a lease is
-/// no sign of a dead server: the keeper renews beside it, and the fence comes last. Given the same time again it would be ended
-/// again, for ever; so each gets twice as long as the one before it.
+/// How long a writer waits for a batch, after the server has ended `ended` batches by timeout. A batch that takes
+/// longer than the lease does not mean a dead server: the keeper renews the lease meanwhile, and the fence is checked
+/// last. With the same timeout the batch would be ended again, indefinitely. So each attempt gets twice the time of the
+/// one before.
 #[must_use]
 pub fn writer_patience(ttl: Duration, ended: u32) -> Duration {
     const MOST: Duration = Duration::from_secs(600);
@@ -86,11 +87,11 @@ pub fn writer_patience(ttl: Duration, ended: u32) -> Duration {
     usual.saturating_mul(1 << ended.min(10)).min(MOST.max(usual))
 }
 
-/// A resignation or a killed holder is noticed within this, however long the lease would have lasted.
+/// A standby notices a resignation or a killed holder within this time, however long the lease would have lasted.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Decides from one view. An expired lease is claimed even if it is ours: the claim gives it a new term, which fences off
-/// whatever this instance still has in flight from before it fell silent.
+/// Decides from one view of the lease. An expired lease is claimed even by its own holder: the claim gives it a new
+/// term. The new term fences off everything that this instance still has in flight from before.
 pub fn decide(view: &LeaseView, me: &str) -> LeaseDecision {
     match view.owner.as_deref() {
         None => LeaseDecision::Claim,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// PostgreSQL's `InvalidXLogRecPtr`: no record ever stands here, so it means "no position yet".
+    /// PostgreSQL's `InvalidXLogRecPtr`. No log record has this position, so it means "no position yet".
     pub const ZERO: Lsn = Lsn(0);
 }
 
@@ -35,7 +35,7 @@ impl FromStr for Lsn {
     }
 }
 
-/// `from_str_radix` alone would let a leading `+` and any number of zeros pass, which PostgreSQL refuses.
+/// `from_str_radix` alone would accept a leading `+` and any number of zeros, which PostgreSQL rejects.
 fn half(digits: &str) -> Option<u32> {
     let plain = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if plain { u32::from_str_radix(digits, 16).ok() } else { None }

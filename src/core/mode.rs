@@ -1,15 +1,15 @@
-//! How rows are captured, and when that changes.
+//! The mode: how rows are read, and when that changes.
 //!
 //! ```text
-//!                 slot had                        fault
+//!                 started                         fault
 //!   Starting ────────────────▶ Streaming ──────────────────────┐
 //!      │                           ▲                           │
-//!      │ fault                     │ slot had again            ▼
+//!      │ fault                     │ started again             ▼
 //!      └───────────────────────────┴────────────────── Polling { reason }
 //! ```
 //!
-//! With intent `poll` the machine stays in `Polling`; with intent `stream` it passes through `Polling` in name only: the
-//! keyset pass keeps its slow reconciling cadence, because the operator asked that polling not be used for latency.
+//! With intent `poll` the mode stays `Polling`. With intent `stream` it can be `Polling` in name only: the table reads
+//! keep their slow reconciling cadence, because the operator does not want polling for latency.
 
 use crate::core::captured_by::CapturedBy;
 use std::time::Duration;
@@ -68,28 +68,28 @@ impl Mode {
         if let Self::Polling { reason } = self { Some(reason) } else { None }
     }
 
-    /// Whether the keyset pass runs for latency (`poll`) or only to reconcile.
+    /// Whether the keyset pass polls for new rows (low latency) or only reconciles.
     #[must_use]
     pub fn polls_for_latency(&self, intent: Intent) -> bool {
         matches!(self, Self::Polling { .. }) && intent != Intent::Stream
     }
 
-    /// Whether the keyset pass has to be quick: always while there is no stream, unless polling for latency was ruled out.
-    /// That includes the start, because taking a slot waits for every transaction that runs.
+    /// Whether the keyset pass has to be quick: whenever there is no stream, unless the intent is `stream`. That
+    /// includes the start, because creating a slot waits for every running transaction.
     #[must_use]
     pub fn hurries(&self, intent: Intent) -> bool {
         *self != Self::Streaming && intent != Intent::Stream
     }
 
-    /// What a row that the keyset pass finds says of how it was captured.
+    /// The path that is recorded for rows of the keyset pass.
     #[must_use]
     pub fn keyset_capture(&self, intent: Intent) -> CapturedBy {
         if self.polls_for_latency(intent) { CapturedBy::Poll } else { CapturedBy::Reconcile }
     }
 }
 
-/// The pause before the next keyset pass: none while there is work, then doubling up to the slowest. Ten milliseconds is
-/// the knee between latency and load that was measured; an idle source is asked rarely.
+/// The pause before the next keyset pass: short while there is work, then doubling up to `slowest`. Measurements showed
+/// ten milliseconds to be the best compromise between latency and load. An idle source is read rarely.
 #[must_use]
 pub fn next_pause(found: usize, last: Duration, slowest: Duration) -> Duration {
     const QUICKEST: Duration = Duration::from_millis(10);

@@ -1,43 +1,44 @@
-//! When to go slower, and when heavy work may be done at all: what the server says of its load, against limits.
+//! The pace: when the lanes pause, and when heavy work may run. Both follow from the server's load and configured
+//! limits.
 //!
-//! Going slower is a rest before each batch, in proportion to what the batch before it took, and no more: every batch is
-//! still applied and acknowledged, so nothing waits for ever, however long the load lasts, and a lone birth, which is no
-//! load, hardly waits. Heavy work (certifying passes and the counts beside them) waits as long as there
-//! is load, but not longer than [`PATIENCE`], and outside the off-peak windows if there are any.
+//! At a slow pace each lane pauses before a batch, in proportion to the duration of the previous batch. Every batch is
+//! still applied and acknowledged, so nothing waits indefinitely, however long the load lasts. A single new row, which
+//! causes no load, hardly waits. Heavy work (certifying passes and their counts) is deferred while there is load, but
+//! no longer than [`PATIENCE`]. If off-peak windows are configured, it is also deferred outside them.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A slow pace is kept this long after its cause was last seen, so that it does not flicker with each look.
+/// A slow pace lasts this long after its cause was last seen, so that the pace does not change with every look.
 const LINGER: Duration = Duration::from_secs(5);
-/// A storm stands out from what is usual by this much: a system in which most groups change all the time is busy, not
-/// in a storm, and is not slowed down for it.
+/// A storm is more than this many times the usual number of groups. A system in which most groups change all the time
+/// is busy, not in a storm, and is not slowed down.
 const SURGE: f64 = 3.0;
-/// What is usual is the mean of about this many looks.
+/// The usual number is the mean of about this many looks.
 const MEMORY: f64 = 60.0;
-/// Heavy work that was put off for load this long is done all the same: a proof that never comes is worse.
+/// Heavy work is deferred for load at most this long: a proof that never comes is worse than load.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// At a slow pace a lane rests this many times as long as its last batch took: it works a tenth of the time.
+/// At a slow pace a lane pauses this many times the duration of its last batch, so it works a tenth of the time.
 const REST: u32 = 9;
-/// So many slow reads in a row are the server's doing. A lone one may be ours: a process that was suspended, or a connection
-/// that was cut, measures its own absence.
+/// This many slow reads in a row count as load. A single slow read may have another cause: a suspended process or a cut
+/// connection also measures a long time.
 const SLOW_IN_A_ROW: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Sessions of the database that wait for a lock.
+    /// How many sessions of the database may wait for a lock.
     pub lock_waits: u64,
-    /// Bytes of log that a standby has yet to replay.
+    /// How many bytes of log a standby server may still have to replay.
     pub standby_lag: u64,
-    /// One read of ours; longer ones in a row are load.
+    /// How long one of our reads may take; longer reads in a row are load.
     pub slow_read: Duration,
-    /// Groups dirtied between two looks, as a share of all that were there before.
+    /// The share of the existing groups that may become dirty between two looks.
     pub storm_share: f64,
-    /// Fewer groups than this are no storm, whatever their share: in a small system one rule change dirties all.
+    /// Fewer groups than this are never a storm: in a small system one rule change marks every group.
     pub storm_floor: u64,
-    /// The longest rest before a batch.
+    /// The longest pause before a batch.
     pub pause: Duration,
-    /// When heavy work may be done; none: always.
+    /// When heavy work may run; empty means always.
     pub off_peak: Vec<OffPeakWindow>,
 }
 
@@ -46,7 +47,7 @@ pub struct Limits {
 pub struct Load {
     pub blocked_by_us: u64,
     pub lock_waits: u64,
-    /// `None`: no standby, or we may not see it.
+    /// `None` if there is no standby server, or if the daemon may not see it.
     pub standby_lag: Option<u64>,
     pub slowest_read: Duration,
     pub dirtied: u64,
@@ -74,7 +75,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Everything that calls for a slower pace. `usual` is how many groups a look finds dirtied as a rule.
+/// Every cause for a slower pace. `usual` is the number of groups that usually become dirty between two looks.
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // Shares of groups; far below 2^53.
 pub fn causes(load: &Load, limits: &Limits, usual: f64) -> Vec<Cause> {
@@ -91,19 +92,19 @@ pub fn causes(load: &Load, limits: &Limits, usual: f64) -> Vec<Cause> {
     found.into_iter().flatten().collect()
 }
 
-/// How the lanes go.
+/// The pace of the lanes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// The longest rest before a batch.
+    /// The longest pause before a batch.
     pub pause: Duration,
-    /// Why, if there is a pause.
+    /// Why the lanes pause, if they do.
     pub causes: Vec<Cause>,
-    /// Why heavy work waits, if it does.
+    /// Why heavy work is deferred, if it is.
     pub deferred: Option<String>,
 }
 
 impl Pace {
-    /// Before the first look: full speed, and heavy work only where no window forbids it.
+    /// The pace before the first look: no pause, and heavy work only if no off-peak windows are configured.
     #[must_use]
     pub fn first(limits: &Limits) -> Self {
         let deferred =
@@ -111,7 +112,7 @@ impl Pace {
         Self { deferred, ..Self::default() }
     }
 
-    /// For people: in `status` and beside the mode.
+    /// The text for operators, in `status` and beside the mode.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
         let slow = (!self.causes.is_empty()).then(|| {
@@ -122,7 +123,7 @@ impl Pace {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// How long to rest before a batch, when the last one took so long.
+    /// How long to pause before a batch, if the last one took `worked`.
     #[must_use]
     pub fn rest_after(&self, worked: Duration) -> Duration {
         self.pause.min(worked.saturating_mul(REST))
@@ -134,7 +135,7 @@ impl Pace {
     }
 }
 
-/// The reads of one source, as they come.
+/// The durations of the reads of one source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reads {
     slow_in_a_row: u32,
@@ -150,14 +151,14 @@ impl Reads {
         };
     }
 
-    /// The slowest of those in a row, if they are enough to say something about the server.
+    /// The slowest of the slow reads in a row; zero if they are too few to count as load.
     #[must_use]
     pub fn slowest(&self) -> Duration {
         if self.slow_in_a_row >= SLOW_IN_A_ROW { self.slowest } else { Duration::ZERO }
     }
 }
 
-/// Remembers enough to keep a pace for a while.
+/// Decides the pace, and remembers what it needs to keep a pace for a while.
 #[derive(Debug, Default)]
 pub struct Governor {
     last: Vec<Cause>,
@@ -167,7 +168,7 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// The pace after a look. `minute` is the minute of the day, UTC.
+    /// The pace after a look. `minute` is the minute of the day in UTC.
     #[allow(clippy::cast_precision_loss)]
     pub fn decide(&mut self, load: &Load, limits: &Limits, now: Instant, minute: u16) -> Pace {
         let found = causes(load, limits, self.usual);
@@ -193,7 +194,7 @@ impl Governor {
     }
 }
 
-/// A stretch of the day in minutes, UTC; it may cross midnight.
+/// A time window of the day in minutes, UTC. It may cross midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffPeakWindow {
     from: u16,

@@ -1,32 +1,32 @@
-//! Signal, not data: finds contents in a value that should be an address.
+//! Finds contents in a value that should be an address. A signal carries no contents.
 //!
-//! An address column is data that the operator chose, and a producer may still write a document into it. What looks like
-//! JSON is searched for the forbidden keys at any depth, and for vectors. The search is a scan, not a parse: it needs no
-//! stack, so nesting cannot hide a key, and it looks into text that is almost JSON just the same.
+//! The operator chose the address columns, but a producer may still write a document into one. A value that looks like
+//! JSON is searched for forbidden keys at any depth, and for vectors. The search is a scan, not a parse. It needs no
+//! stack, so nesting cannot hide a key, and it also covers text that is almost JSON.
 
-/// 003 §4.3; the queue's own CHECK looks for them at the top.
+/// 003 §4.3. The queue's own CHECK looks for these keys at the top level.
 pub const FORBIDDEN: [&str; 10] =
     ["body", "content", "raw", "vector", "embedding", "secret", "token", "password", "ssn", "personal_data"];
 
-/// So many numbers in a row are no address.
+/// This many numbers in a row are a vector, not an address.
 const VECTOR: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
-    /// A forbidden key, which is named: it is none of the producer's words.
+    /// A forbidden key. Its name may be repeated, because it is from our list and not from the row.
     Key(&'static str),
-    /// A vector, by its key or by itself.
+    /// A vector, recognised by its key or by its numbers.
     Vector,
 }
 
-/// Whether a name, of a column or of a key, says that contents are behind it.
+/// Whether the name of a column or key says that it holds contents.
 #[must_use]
 pub fn forbidden(name: &str) -> Option<Violation> {
     let known = FORBIDDEN.iter().find(|f| f.eq_ignore_ascii_case(name))?;
     Some(if ["vector", "embedding"].contains(known) { Violation::Vector } else { Violation::Key(known) })
 }
 
-/// Searches a value. Ordinary text costs one look at its first character.
+/// Searches a value. For ordinary text only the first character is examined.
 #[must_use]
 pub fn violation(text: &str) -> Option<Violation> {
     text.trim_start().starts_with(['{', '[']).then(|| scan(text.as_bytes()))?
@@ -82,7 +82,7 @@ fn is_key(text: &[u8], end: usize) -> bool {
     text.get(end..).and_then(|rest| rest.iter().find(|b| !b.is_ascii_whitespace())) == Some(&b':')
 }
 
-/// A key may be written with escapes, which are no disguise. Longer than any forbidden one however it is written: no key.
+/// A key may contain escapes. A key that is longer than any escaped form of a forbidden key is ignored.
 fn unescaped(quoted: &[u8]) -> Option<String> {
     (quoted.len() < 100).then(|| serde_json::from_slice(quoted).ok())?
 }

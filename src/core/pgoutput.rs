@@ -1,9 +1,9 @@
-//! Decodes what the `pgoutput` plugin sends, protocol version 1.
+//! Decodes the messages of the `pgoutput` plugin, protocol version 1.
 //!
-//! The decoder is total: any bytes give a change or an error, never a panic, and no count in a message makes
-//! it reserve more than the rest of that message could fill. Values are slices of the message, not copies.
-//! Messages that carry nothing for us are still walked to their end, so that a stream out of step is noticed
-//! at the first message rather than at the first strange row.
+//! The decoder is total: any bytes give a change or an error, never a panic. No count in a message makes it reserve
+//! more than the rest of that message could fill. Values are slices of the message, not copies. Messages that carry
+//! nothing for us are still read to their end, so that a stream out of step is noticed at the first message and not at
+//! the first strange row.
 
 use bytes::Bytes;
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum Change {
     Message,
 }
 
-/// The shape of a table, sent before the first row of it and again whenever it changed.
+/// The description of a table. The server sends it before the first row and again after each change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {
     pub id: u32,
@@ -49,13 +49,13 @@ pub struct Tuple(pub Vec<Datum>);
 #[derive(Clone, PartialEq, Eq)]
 pub enum Datum {
     Null,
-    /// A TOASTed value that the change did not touch and the server therefore did not send.
+    /// A TOASTed value that the change did not touch, so the server did not send it.
     Unchanged,
     Text(Bytes),
     Binary(Bytes),
 }
 
-/// Prints sizes only: a row's values have no place in logs, and `{:?}` is how they get there.
+/// Prints sizes only: the values of a row must not appear in logs, and `{:?}` would put them there.
 impl fmt::Debug for Datum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,7 +119,7 @@ impl MessageReader {
     fn relation(&mut self) -> Result<Relation> {
         let id = self.u32()?;
         let namespace = self.string()?;
-        // The server leaves out the one namespace that every relation of its own lives in.
+        // The server sends an empty name for `pg_catalog`.
         let namespace = if namespace.is_empty() { "pg_catalog".to_owned() } else { namespace };
         let name = self.string()?;
         let replica_identity = self.u8()?;
@@ -206,8 +206,8 @@ impl MessageReader {
         }
     }
 
-    /// Reads `count` items, none of them shorter than `least` bytes. A count that the rest of the message
-    /// cannot hold is only a claim: nothing is reserved for it, and reading fails where the bytes end.
+    /// Reads `count` items, each at least `least` bytes long. If the message cannot hold that many, nothing is reserved
+    /// for them, and reading fails where the bytes end.
     fn repeat<T>(
         &mut self,
         count: usize,
@@ -229,8 +229,8 @@ impl MessageReader {
         Ok(self.0.split_to(wanted))
     }
 
-    /// A length and as many bytes. The length is signed on the wire; read as unsigned, a negative one is
-    /// simply more than any message holds.
+    /// A length, and that many bytes. The length is signed on the wire. Read as unsigned, a negative length is more
+    /// than any message holds.
     fn sized(&mut self) -> Result<Bytes> {
         let length = self.u32()? as usize;
         self.take(length)
@@ -246,8 +246,8 @@ impl MessageReader {
         Ok(text)
     }
 
-    /// A name. One in another encoding is kept readable rather than refused: a relation we do not know is
-    /// ignored anyway, and refusing its name would stop the stream.
+    /// A name. A name in another encoding is made readable and not rejected. An unknown relation is ignored anyway, and
+    /// an error would stop the stream.
     fn string(&mut self) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.terminated()?).into_owned())
     }

@@ -1,24 +1,24 @@
-//! Whether a stream that brings nothing is idle or dead: a message of our own through the log tells them apart, because it
-//! comes back through a live one.
+//! Whether a quiet stream is idle or dead. The daemon writes a message to the server's log; a live stream delivers it.
 //!
-//! Whatever arrives is a sign of life, a keepalive too: a server that decodes a long stretch of log in which nothing is for
-//! us, or a huge transaction of tables that are not published, has nothing else to send, and our message waits behind it.
+//! Anything that arrives is a sign of life, a keepalive included. A server may be decoding a long part of the log that
+//! holds nothing for us, or a huge transaction of tables that are not published. Then it sends only keepalives, and our
+//! message waits behind.
 
 use crate::core::lsn::Lsn;
 use std::time::{Duration, Instant};
 
-/// A quiet stream is asked after this part of the time in which it has to answer.
+/// The probe is sent after the answer time divided by this.
 const ASK_AFTER: u32 = 5;
 
 #[derive(Debug)]
 pub struct Probe {
-    /// No sign of life for this long after asking: it is dead.
+    /// If there is no sign of life for this long after the probe, the stream is dead.
     answer: Duration,
-    /// The last message, and when something last arrived since.
+    /// The last probe, and when something last arrived after it.
     sent: Option<(Lsn, Instant)>,
 }
 
-/// What to do about a stream that has been quiet for a while.
+/// What to do about a quiet stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quiet {
     Ask,
@@ -32,7 +32,7 @@ impl Probe {
         Self { answer, sent: None }
     }
 
-    /// How long nothing may arrive before we wonder.
+    /// How long the stream may be quiet before a probe is sent.
     #[must_use]
     pub fn ask_after(&self) -> Duration {
         self.answer / ASK_AFTER
@@ -43,12 +43,12 @@ impl Probe {
         self.answer
     }
 
-    /// Our message stands at `at` in the log.
+    /// The probe is at position `at` in the log.
     pub fn asked(&mut self, at: Lsn, now: Instant) {
         self.sent = Some((at, now));
     }
 
-    /// Something arrived, whatever it was.
+    /// Something arrived on the stream.
     pub fn heard(&mut self, now: Instant) {
         if let Some((_, since)) = &mut self.sent {
             *since = now;

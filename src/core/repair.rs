@@ -1,7 +1,7 @@
 //! Why a handoff was missing when the reconciler found it.
 //!
-//! A repair is explained, not just counted: a late commit is how PostgreSQL works, a miss of the stream is a fault that
-//! somebody should look at.
+//! Each repair has a reason. A late commit is normal in PostgreSQL; a row that the stream missed is a fault that an
+//! operator should look at.
 
 use crate::core::time::PgInstant;
 use serde::{Deserialize, Serialize};
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It was there before anybody looked.
+    /// The row existed before the source was read for the first time.
     Backlog,
-    /// Its transaction took its key long before it committed.
+    /// The transaction took the key long before it committed.
     LateCommit,
-    /// The stream was there, had passed it, and did not bring it.
+    /// The stream was running and had passed the row, but did not deliver it.
     MissedByStream,
-    /// Its order key lies far before its commit.
+    /// The order key of the row is far older than its commit.
     BackDated,
-    /// It has no order key, so nothing ordered by time could find it.
+    /// The row has no order key, so a search by time could not find it.
     NullKey,
-    /// The slot was lost or replaced meanwhile; nobody vouched for that stretch.
+    /// The slot was lost or replaced meanwhile, so the stream has a gap there.
     GapAfterSlotLoss,
-    /// Nothing had read it yet: the stream was away or behind, or the pass came before the next poll.
+    /// The row was not read yet: the stream was away or behind, or the pass ran before the next poll.
     NotYetRead,
-    /// It was handed off once, and its recorded signal was removed: only an audit finds that.
+    /// The row was handed off and its recorded signal was removed since. Only an audit finds this.
     Vanished,
-    /// Another row took a key that was handed off before.
+    /// The row took a key that was handed off before.
     Replaced,
 }
 
@@ -42,7 +42,7 @@ impl Reason {
         Self::Replaced,
     ];
 
-    /// As certificates and metrics name it.
+    /// The name in certificates and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,15 +67,15 @@ pub struct Circumstances {
     pub ordered: bool,
     /// The source's watermark when the pass began.
     pub watermark: Option<PgInstant>,
-    /// The stream was running, without a gap, since before the row was committed, and had passed it.
+    /// The stream ran without a gap since before the row was committed, and had passed it.
     pub stream_vouched: bool,
     /// A gap was recorded since the last pass.
     pub gap: bool,
-    /// Nobody has looked at this source before.
+    /// The source was never read before.
     pub first: bool,
 }
 
-/// Order keys this far behind the watermark were written on purpose, not by a slow transaction.
+/// An order key this far behind the watermark was written on purpose, not by a slow transaction.
 const BACK_DATED: i64 = 3_600 * 1_000_000;
 
 #[must_use]
@@ -94,7 +94,7 @@ pub fn explain(c: &Circumstances) -> Reason {
         (Some(at), Some(mark)) if mark.as_pg_micros().saturating_sub(at.as_pg_micros()) > BACK_DATED => {
             Reason::BackDated
         }
-        // Behind what was handed off already: others that began later were quicker.
+        // The row is behind the watermark: transactions that began later committed first.
         (Some(at), Some(mark)) if at < mark => Reason::LateCommit,
         _ => Reason::NotYetRead,
     }

@@ -1,15 +1,15 @@
-//! When a failed piece of work is tried again, and when it is given up.
+//! When failed work is retried, and when it becomes a dead letter.
 //!
-//! The decision is pure: the caller brings the number of failures so far and a random number, and carries out
-//! what is decided. Jitter is "full" (anywhere between nothing and the bound), because workers that failed
-//! together on one outage would otherwise all come back together.
+//! The decision is pure: the caller passes the number of failures and a random number, and carries out the decision.
+//! Jitter is "full" (anywhere between zero and the bound), because workers that failed together would otherwise retry
+//! together.
 
 use std::time::Duration;
 
-/// How patient to be with work that fails.
+/// How often and how fast failed work is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The failure with this number is the last: the work is a dead letter. Zero and one both allow no retry.
+    /// The failure with this number is the last: the work becomes a dead letter. Zero and one both allow no retry.
     pub max_attempts: u32,
     /// The bound of the first wait.
     pub base_ms: u64,
@@ -25,24 +25,23 @@ pub enum NextAttempt {
 }
 
 impl RetryPolicy {
-    /// What holds where `dot_config` says nothing, or nothing that can be used.
+    /// The policy if `dot_config` has no usable value.
     pub const DEFAULT: Self = Self { max_attempts: 5, base_ms: 200, cap_ms: 30_000 };
 
-    /// Decides after the failure number `attempts` (the first is 1). `jitter` is drawn from 0 to 1; whatever
-    /// lies outside, NaN included, is brought inside rather than trusted.
+    /// Decides after the failure number `attempts` (the first is 1). `jitter` is between 0 and 1; other values, NaN
+    /// included, are clamped.
     pub fn next_attempt(&self, attempts: u32, jitter: f64) -> NextAttempt {
         if attempts >= self.max_attempts {
             return NextAttempt::DeadLetter;
         }
         let jitter = if jitter.is_nan() { 1.0 } else { jitter.clamp(0.0, 1.0) };
         let bound = self.bound_ms(attempts);
-        // A bound beyond 2^53 rounds as a float, possibly upwards; the minimum keeps the promise exact.
+        // A bound beyond 2^53 is rounded as a float, possibly upwards. The minimum keeps the bound exact.
         let wait = ((bound as f64 * jitter) as u64).min(bound);
         NextAttempt::RetryAfter(Duration::from_millis(wait))
     }
 
-    /// The longest wait after the failure number `attempts`: the base, doubled per further failure, up to the
-    /// cap.
+    /// The longest wait after the failure number `attempts`: the base, doubled for each further failure, up to the cap.
     pub fn bound_ms(&self, attempts: u32) -> u64 {
         let doublings = attempts.saturating_sub(1);
         let factor = 1u64.checked_shl(doublings).unwrap_or(u64::MAX);

@@ -1,7 +1,7 @@
-//! One source row as both paths deliver it: the address columns as text, in the definition's order.
+//! One source row as every path delivers it: the address columns as text, in the order of the definition.
 //!
-//! pgoutput sends text rendered under pinned session settings; the poller asks for `column::text` under the same ones. So
-//! a row is the same value whichever path brought it.
+//! pgoutput sends text that the server renders under pinned session settings. The table reads ask for `column::text`
+//! under the same settings. So a row is the same value on every path.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ impl Row {
         Self { values, unreadable: None }
     }
 
-    /// A row of which the server sends nothing but the key, and why: an SQLSTATE. `column` is the place of the key.
+    /// A row of which the server sends only the key. `state` is the SQLSTATE that says why, `column` the position of
+    /// the key.
     #[must_use]
     pub fn unreadable(column: usize, key: String, state: String) -> Self {
         let mut values = vec![None; column];
@@ -25,7 +26,7 @@ impl Row {
         Self { values, unreadable: Some(state) }
     }
 
-    /// Why nothing but the key is known of it, if that is so.
+    /// Why only the key of the row is known, if that is so.
     #[must_use]
     pub fn unreadable_because(&self) -> Option<&str> {
         self.unreadable.as_deref()
@@ -36,12 +37,12 @@ impl Row {
         self.values.get(column).and_then(Option::as_deref)
     }
 
-    /// The values that are there.
+    /// The values that are not NULL.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.values.iter().flatten().map(String::as_str)
     }
 
-    /// Bytes held, for batches that are bounded by memory as well as by count.
+    /// The size in memory, because batches are bounded by bytes as well as by rows.
     #[must_use]
     pub fn size(&self) -> usize {
         self.values.iter().flatten().map(String::len).sum::<usize>()
@@ -49,18 +50,19 @@ impl Row {
     }
 }
 
-/// A row with more bytes than this is not an address. The database would refuse most of it anyway, for no index holds it, and
-/// take so long over it that the connection might be taken for dead, each time anew.
+/// A row with more bytes than this is not an address. The database would reject most such rows, because no index holds
+/// them. It would take so long that the connection might count as dead, at every retry.
 pub const LARGEST_ROW: usize = 1 << 20;
 
-/// Stands for a byte that is no UTF-8, followed by the byte in hex.
+/// Stands for a byte that is not UTF-8. The byte follows in hex.
 pub const NO_TEXT: char = '\u{FFFD}';
 
-/// Text that need not be UTF-8: a SQL_ASCII database hands out whatever bytes it was given. Each stray byte is spelt out, so
-/// that two values that differ stay different.
+/// Text that need not be UTF-8: a SQL_ASCII database returns the bytes that were stored. Each invalid byte is written
+/// in hex, so that different values stay different.
 ///
-/// Of a value that alone makes its row too large only so much is taken as tells that it is. The server sends such a row whole,
-/// and one copy of it in memory is enough. No key is that long, because no index takes it, and no test of a rule.
+/// A value that alone makes its row too large is cut just above the limit. The server sends such a row in full, and one
+/// copy in memory is enough. No key is that long, because no index accepts it. No value in a test of a rule is that
+/// long, either.
 #[must_use]
 pub fn text_of(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(LARGEST_ROW + 1)];
@@ -75,7 +77,7 @@ pub fn text_of(bytes: &[u8]) -> String {
     out
 }
 
-/// Prints sizes only: a row's values have no place in logs, and `{:?}` is how they get there.
+/// Prints sizes only: the values of a row must not appear in logs, and `{:?}` would put them there.
 impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.values.iter().map(|value| value.as_ref().map(String::len))).finish()

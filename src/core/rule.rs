@@ -1,4 +1,4 @@
-//! Rules made ready to run: names resolved to column positions, templates parsed, contradictions refused.
+//! Compiled rules: names resolved to column positions, templates parsed, contradictions rejected.
 
 use crate::core::definition::{ColumnTest, Grain, RuleDefinition, SourceDefinition};
 use crate::core::row::Row;
@@ -77,8 +77,8 @@ impl Template {
         out
     }
 
-    /// `None` if one of its columns says nothing, while something else in it does: such a text names no one thing. A
-    /// template that is blank altogether stays blank, which is for the caller to refuse.
+    /// `None` if one column is blank while other parts of the template are not: such a text does not identify one
+    /// object. If the whole text is blank it is returned, and the caller has to reject it.
     #[must_use]
     pub fn render_whole(&self, row: &Row) -> Option<String> {
         let says = |i: &usize| row.get(*i).is_some_and(|value| !value.trim().is_empty());
@@ -90,7 +90,7 @@ impl Template {
         (whole || text.trim().is_empty()).then_some(text)
     }
 
-    /// `None` if the template is one column and that is NULL, or any of its columns is.
+    /// `None` if any column of the template is NULL.
     #[must_use]
     pub fn render_present(&self, row: &Row) -> Option<String> {
         let all = self.0.iter().all(|part| match part {
@@ -149,10 +149,10 @@ impl Test {
     }
 }
 
-/// What the store needs to know of a rule; shared by all its handoffs.
+/// What the store needs to know of a rule. All handoffs of the rule share it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RuleFace {
-    /// The definition that it is a rule of, where that was read from the database.
+    /// The version of the definition, if it was read from the database.
     pub version: Option<Uuid>,
     pub source: String,
     pub table: String,
@@ -175,19 +175,19 @@ pub struct Rule {
 
 const STREAMS: [&str; 7] = ["comment", "review", "update", "birth", "task", "alert", "health"];
 const SEVERITIES: [&str; 3] = ["info", "warning", "critical"];
-/// The namespace of everything we emit; a rule outside it could not be told from another domain's event.
+/// The namespace of every kind that we emit. Without it a kind could be confused with an event of another domain.
 pub const KIND_PREFIX: &str = "governance.handoff.";
 
-/// Kinds that we use ourselves: a rule of that kind would be taken for what it is not.
+/// Kinds that the daemon uses itself. A rule of such a kind would be misinterpreted.
 const RESERVED: [&str; 5] = ["retry", "unmapped", "refused", "certified", "heartbeat"];
 
-/// A kind is in our namespace, none of our own, and plain: it is a part of keys that are put together.
+/// A kind must be in our namespace, not reserved, and of plain characters, because keys are composed of it.
 fn check_kind(kind: &str) -> Result<(), String> {
     let Some(name) = kind.strip_prefix(KIND_PREFIX).filter(|name| !name.is_empty()) else {
         return Err(format!("a kind starts with {KIND_PREFIX}"));
     };
     if RESERVED.contains(&name) {
-        return Err(format!("the kind {kind} is one of our own; choose another name"));
+        return Err(format!("the kind {kind} is reserved; choose another name"));
     }
     if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
         return Err("a kind consists of letters, digits, `.`, `_` and `-`".to_owned());
@@ -206,12 +206,12 @@ impl Rule {
         check_kind(&rule.kind).map_err(|problem| columns.invalid(&place, problem))?;
         if !STREAMS.contains(&rule.stream.as_str()) {
             return Err(
-                columns.invalid(&place, format!("stream {} is none of {}", rule.stream, STREAMS.join(", ")))
+                columns.invalid(&place, format!("stream {} is not one of {}", rule.stream, STREAMS.join(", ")))
             );
         }
         if let Some(severity) = rule.severity.as_deref().filter(|s| !SEVERITIES.contains(s)) {
             return Err(
-                columns.invalid(&place, format!("severity {severity} is none of {}", SEVERITIES.join(", ")))
+                columns.invalid(&place, format!("severity {severity} is not one of {}", SEVERITIES.join(", ")))
             );
         }
         if rule.group.is_empty() {

@@ -1,8 +1,8 @@
 //! Everything that is known of the stream, as one value.
 //!
-//! The table readers decide by several of these facts at once: whether a row that they found missing was the stream's to
-//! bring depends on the mode, on the position, and on what the stream cannot vouch for. Read one after another, such facts
-//! may belong to different moments. So they are one value, changed by the methods below and by nothing else.
+//! The table lane needs several of these facts at once. Whether the stream should have delivered a missing row depends
+//! on the mode, on the position, and on the rows that the stream may miss. Facts that are read one after another may
+//! belong to different moments. So they are one value, and only the methods below change it.
 
 use crate::core::continuity::Continuity;
 use crate::core::lsn::Lsn;
@@ -10,14 +10,14 @@ use crate::core::mode::{Intent, Mode, StreamNews};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Rows that the running stream may still miss: those of transactions that were open while the publication or a table was
-/// not as it should be. A slot decodes with the catalogue of the time, so they do not come through it, however late they
-/// commit.
+/// Rows that the running stream may still miss: rows of transactions that were open while the publication or a table
+/// was not as it should be. A slot decodes with the catalogue of that time, so the slot does not deliver these rows,
+/// however late they are committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsettled {
-    /// They were written by a transaction below this id.
+    /// The rows were written by transactions below this id.
     pub below: u64,
-    /// When none of those transactions was open any more.
+    /// When the last of those transactions had ended.
     pub closed_at: Option<Instant>,
 }
 
@@ -27,21 +27,21 @@ pub struct StreamState {
     pub mode: Mode,
     /// Counts changes of the mode.
     pub mode_changes: u64,
-    /// The stream has handed off everything that was committed before here. It only grows while one stream lasts, and
-    /// starts over with the next: a server put back from a backup counts its log from where the backup was taken, and a
-    /// position of the server before it would vouch for rows that no reader has seen.
+    /// Everything that was committed before this position is handed off by the stream. The position only grows during
+    /// one stream and starts again with the next. After a restore from a backup, the server counts its log from the
+    /// time of the backup. An old position would then cover rows that no reader has seen.
     pub reached: Lsn,
-    /// Since when nothing can have passed the slot by.
+    /// Since when the slot has had no gap.
     pub continuous_since: Option<Instant>,
-    /// When the slot was last found not to continue where the daemon stopped.
+    /// When the slot was last found not to continue at the position where the daemon stopped.
     pub gap_at: Option<Instant>,
     /// Rows that the running stream may still miss; `None` when there are none.
     pub unsettled: Option<Unsettled>,
-    /// The sources that the stream does not bring, or not now: they are read from their tables alone.
+    /// The sources that the stream does not deliver at present. They are read from their tables only.
     pub unstreamed: BTreeSet<String>,
     /// Why the stream must end, if it must.
     pub objection: Option<String>,
-    /// When the slot may be taken again, after it was given up for its size.
+    /// When the daemon may create a slot again, after it dropped one that was too large.
     pub rejoin_at: Option<Instant>,
 }
 
@@ -72,18 +72,19 @@ impl StreamState {
         self.is_streaming() && !self.unstreamed.contains(source)
     }
 
-    /// A new attempt begins; it answers for no earlier objection.
+    /// A new attempt to stream begins. Earlier objections do not apply to it.
     pub fn attempt(&mut self) {
         self.objection = None;
     }
 
-    /// The sources whose tables cannot be published.
+    /// Sets the sources whose tables cannot be published.
     pub fn leave_out(&mut self, sources: BTreeSet<String>) {
         self.unstreamed = sources;
     }
 
-    /// The slot was compared with what is durable. The stream starts where that ends, which may lie behind what the stream
-    /// before it had reached: less is vouched for until the server has sent that again, never too much.
+    /// The slot was compared with the recorded position, where the stream starts. That may be before the position that
+    /// the previous stream had reached. Until the server has sent that part again, the state claims less than is true,
+    /// never more.
     pub fn begin(&mut self, continuity: &Continuity, now: Instant) {
         match continuity {
             Continuity::Resume(_) => self.continuous_since = self.continuous_since.or(Some(now)),
@@ -98,7 +99,7 @@ impl StreamState {
         self.switch(StreamNews::Started);
     }
 
-    /// The stream ended by a fault. The same fault again is no news.
+    /// The stream ended because of a fault. The same fault again does not change the mode.
     pub fn faulted(&mut self, reason: &str) {
         self.switch(StreamNews::Faulted { reason: reason.to_owned() });
     }
@@ -110,33 +111,33 @@ impl StreamState {
         }
     }
 
-    /// Everything that was committed before `lsn` is handed off. Whether that is news.
+    /// Everything that was committed before `lsn` is handed off. True if the position grew.
     pub fn move_to(&mut self, lsn: Lsn) -> bool {
         let news = lsn > self.reached;
         self.reached = self.reached.max(lsn);
         news
     }
 
-    /// The stream does not bring everything that a transaction below `below` wrote, though it be committed later. What the
-    /// tables bring of it was not missed by the stream.
+    /// The stream does not deliver everything that transactions below `below` wrote, even if they commit later. If the
+    /// table lane hands such rows off, the stream did not miss them.
     pub fn cannot_vouch(&mut self, below: u64, now: Instant) {
         (self.continuous_since, self.gap_at) = (Some(now), Some(now));
         self.unsettled = Some(Unsettled { below, closed_at: None });
     }
 
-    /// What is left of `before`, unless another gap took its place meanwhile.
+    /// Replaces `before` by what is left of it, unless another gap has replaced it meanwhile.
     pub fn settle(&mut self, before: Unsettled, left: Option<Unsettled>) {
         if self.unsettled.is_some_and(|now| now.below == before.below) {
             self.unsettled = left;
         }
     }
 
-    /// A table is not as its definition says: its rows are left to the table readers.
+    /// A table does not fit its definition: only the table lane reads its rows.
     pub fn leave_to_the_tables(&mut self, source: &str) {
         self.unstreamed.insert(source.to_owned());
     }
 
-    /// The stream brings this source again.
+    /// The stream delivers this source again.
     pub fn rejoin(&mut self, source: &str) {
         self.unstreamed.remove(source);
     }
@@ -146,7 +147,7 @@ impl StreamState {
         self.objection = Some(problem);
     }
 
-    /// The slot is given up for its size, and not taken again before `until`.
+    /// The slot is dropped because of its size, and no slot is created before `until`.
     pub fn give_up(&mut self, until: Instant, problem: String) {
         (self.rejoin_at, self.objection) = (Some(until), Some(problem));
     }
@@ -170,7 +171,7 @@ mod tests {
         assert!(state.move_to(70.into()));
         assert!(!state.move_to(60.into()));
         assert_eq!(state.reached, 70.into());
-        // A backup was put back: its log is behind.
+        // A backup was restored: its log is behind.
         state.begin(&Continuity::Gap { start: 20.into(), reason: "behind".to_owned() }, now);
         assert_eq!(state.reached, 20.into());
         assert!(state.move_to(30.into()));

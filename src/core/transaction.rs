@@ -1,7 +1,7 @@
-//! From decoded changes to source rows: relations are bound to sources by name, values to columns by name.
+//! From decoded changes to source rows. Relations are bound to sources by name, and values to columns by name.
 //!
-//! Whatever does not fit is a [`Surprise`], and concerns one table: the stream passes over that table's changes, for which the
-//! reconciler, which reads the table itself, is responsible anyway, and goes on with the others.
+//! A change that does not fit is a [`Surprise`] and concerns one table. The stream then skips the changes of that table
+//! and continues with the others. The reconciler reads the table itself, so no row is lost.
 
 use crate::core::handoff::Source;
 use crate::core::pgoutput::{Change, Datum, Relation, Tuple};
@@ -11,11 +11,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Something in the stream that the registered sources do not account for.
+/// Something in the stream that does not fit the registered sources.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Surprise {
     #[error(
-        "the publication carries {0}, which is no registered source; register it or take it out of the publication"
+        "the publication carries {0}, which is not a registered source; register it or take it out of the publication"
     )]
     UnknownRelation(String),
     #[error("a change names relation {0}, which the server did not describe")]
@@ -33,11 +33,11 @@ pub enum Surprise {
 }
 
 impl Surprise {
-    /// Every finding that one is raised as.
+    /// Every kind of finding that a surprise is raised as.
     pub const CODES: [&str; 3] =
         ["stream_unknown_relation", "stream_column_mismatch", "stream_malformed_row"];
 
-    /// Names the finding it is raised as.
+    /// The kind of finding that this surprise is raised as.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -48,37 +48,37 @@ impl Surprise {
     }
 }
 
-/// What one change comes to.
+/// The result of one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivered {
     Row(Arc<str>, Row),
-    /// A row with text in the database's own encoding: in the order of the source's columns.
+    /// A row with text in the encoding of the database, in the order of the source's columns.
     Foreign(Arc<str>, Vec<Option<Bytes>>),
-    /// Nothing to hand off: a description of a table or type.
+    /// Nothing to hand off, for example the description of a table or type.
     Nothing,
-    /// A published truncation, update or delete: no birth, but worth a finding.
+    /// A published truncation, update or delete. It hands nothing off, but raises a finding.
     NotABirth {
         table: String,
         action: &'static str,
     },
 }
 
-/// How text arrives.
+/// The encoding of the text in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Utf8,
-    /// As the database keeps it. ASCII is the same in every encoding of a server; the rest is for the server to say.
+    /// The encoding of the database. ASCII is the same in every server encoding; the server has to convert the rest.
     Foreign,
 }
 
-/// A table that the stream passes over.
+/// A table that the stream skips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
-    /// The source that reads it; none if it is the table of no source.
+    /// The source of the table; `None` if no source has this table.
     pub source: Option<Arc<str>>,
 }
 
-/// Knows the tables that the server has described on this connection.
+/// The tables that the server has described on this connection.
 #[derive(Debug)]
 pub struct Relations {
     encoding: Encoding,
@@ -86,9 +86,9 @@ pub struct Relations {
     bound: HashMap<u32, Binding>,
     /// The table of the last surprise.
     misfit: Option<(u32, Left)>,
-    /// Tables whose changes the stream does not deliver, as they are described now.
+    /// Tables that the stream skips, because of their present description.
     left: HashSet<u32>,
-    /// The source of a table that was left, and has just been described as it should be.
+    /// The source of a table that was skipped and has just been described correctly.
     rejoined: Option<Arc<str>>,
 }
 
@@ -96,7 +96,7 @@ pub struct Relations {
 struct Binding {
     source: Arc<str>,
     table: String,
-    /// For each of the source's columns its place in the tuple.
+    /// For each column of the source, its position in the tuple.
     places: Vec<usize>,
 }
 
@@ -108,24 +108,24 @@ impl Relations {
         Self { encoding, sources, bound: HashMap::new(), misfit: None, left: HashSet::new(), rejoined: None }
     }
 
-    /// Passes over the table that was the last surprise, until it is described anew. Whoever calls this answers for its rows by
-    /// other means. None if the surprise was about no table.
+    /// Skips the table of the last surprise until the server describes it again. The caller makes sure that its rows
+    /// are read another way. `None` if the surprise concerned no table.
     pub fn leave_to_the_tables(&mut self) -> Option<Left> {
         let (id, left) = self.misfit.take()?;
         self.left.insert(id);
         Some(left)
     }
 
-    /// The source that the stream delivers again since the last change, if there is one.
+    /// The source that the stream delivers again since the last change, if any.
     pub fn rejoined(&mut self) -> Option<Arc<str>> {
         self.rejoined.take()
     }
 
-    /// Takes the next change of the stream.
+    /// Processes the next change of the stream.
     pub fn deliver(&mut self, change: Change) -> Result<Delivered, Surprise> {
         match change {
             Change::Relation(relation) => {
-                // What was known of the table is out of date, even if the new description is of no use.
+                // The old description of the table is out of date, even if the new one cannot be used.
                 self.bound.remove(&relation.id);
                 let was_left = self.left.remove(&relation.id);
                 let named = self.sources.get(&(relation.namespace.clone(), relation.name.clone()));
@@ -151,7 +151,7 @@ impl Relations {
             Change::Update { relation } => self.not_a_birth(relation, "update"),
             Change::Delete { relation } => self.not_a_birth(relation, "delete"),
             Change::Truncate { relations } => {
-                // One statement, one finding, which names every table that it emptied.
+                // One TRUNCATE statement raises one finding, which names every table.
                 let known = relations.iter().filter(|id| !self.left.contains(id));
                 let tables = known.map(|id| self.table(*id)).collect::<Result<Vec<_>, _>>()?;
                 if tables.is_empty() {
@@ -171,7 +171,8 @@ impl Relations {
             return Err(Surprise::UnknownRelation(table));
         };
         let columns = &source.definition.columns;
-        // A column that nobody asked for may hold content. Better no stream than one that carries it.
+        // A column that the definition does not list may hold content. It is better to skip the table than to carry
+        // content.
         if let Some(extra) = relation.columns.iter().find(|c| !columns.contains(&c.name)) {
             return Err(Surprise::ExtraColumn { table, column: extra.name.clone() });
         }
@@ -198,7 +199,7 @@ impl Relations {
         if self.encoding == Encoding::Foreign && values.iter().flatten().any(|bytes| !bytes.is_ascii()) {
             return Ok(Delivered::Foreign(source, values.into_iter().map(|v| v.cloned()).collect()));
         }
-        // Text of another encoding cannot arrive from a UTF-8 session; from a SQL_ASCII database it can.
+        // A UTF-8 session cannot deliver text in another encoding, but a SQL_ASCII database can.
         let values = values.into_iter().map(|v| v.map(|bytes| text_of(bytes))).collect();
         Ok(Delivered::Row(source, Row::new(values)))
     }

@@ -1,7 +1,7 @@
-//! How far a source has been read, for order, lag and people. It moves forward only.
+//! The watermark: the furthest row that was handed off, for order, lag and people. It only moves forward.
 //!
-//! Correctness does not rest on it (see `gap` and the frontier); so a row that lands behind it is handed off all the same
-//! and simply leaves it where it is.
+//! Correctness does not depend on it (see `gap` and `frontier`). A row behind the watermark is handed off like any
+//! other, and the watermark stays where it is.
 
 use crate::core::definition::IdType;
 use crate::core::time::PgInstant;
@@ -17,7 +17,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// `None` when the text is no value of the type.
+    /// `None` if the text is not a value of the type.
     #[must_use]
     pub fn parse(id_type: IdType, text: &str) -> Option<Self> {
         match id_type {
@@ -65,7 +65,7 @@ impl Ord for Watermark {
     }
 }
 
-/// Moves `current` to `seen` if that is forward, and says whether it moved.
+/// Moves `current` to `seen` if that is forward. True if it moved.
 pub fn advance(current: &mut Option<Watermark>, seen: Watermark) -> bool {
     let ahead = current.as_ref().is_none_or(|c| seen > *c);
     if ahead {

@@ -1,4 +1,4 @@
-//! Whom the server runs as: PostgreSQL refuses root, so root hands it to `postgres` or `nobody`.
+//! The user that the server runs as. PostgreSQL does not run as root, so root starts it as `postgres` or `nobody`.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::EmbeddedError;
 
-/// The user of the server's processes and files; `None` means ourselves.
+/// The user of the server's processes and files; `None` means our own user.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account(Option<Ids>);
 
@@ -19,8 +19,8 @@ struct Ids {
 }
 
 impl Account {
-    /// Decides by the owner of a directory this process just made: the effective user, without a system call
-    /// of our own.
+    /// Decides by the owner of a directory that this process has just made, which is the effective user. This needs no
+    /// system call of our own.
     pub(super) fn for_owner_of(directory: &Path) -> Result<Self, EmbeddedError> {
         let owner = directory
             .metadata()
@@ -35,8 +35,8 @@ impl Account {
         ids.map(|ids| Self(Some(ids))).ok_or(EmbeddedError::NoAccount)
     }
 
-    /// A command that runs as this account, in a directory it may enter, away from our terminal and signals:
-    /// its own process group keeps a Ctrl-C meant for us from stopping the server under us.
+    /// A command that runs as this account, in a directory that the account may enter. It has its own process group, so
+    /// that a Ctrl-C for this process does not stop the server.
     pub(super) fn command(self, program: impl AsRef<OsStr>, directory: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(directory).env("LC_ALL", "C").stdin(Stdio::null()).process_group(0);
@@ -60,7 +60,7 @@ fn lookup(passwd: &str, name: &str) -> Option<Ids> {
         .find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
     let uid = fields.nth(1)?.parse().ok()?;
     let gid = fields.next()?.parse().ok()?;
-    // An entry that maps the name to root would only move the refusal into initdb.
+    // An entry that maps the name to root is skipped, because initdb would reject root.
     (uid != 0).then_some(Ids { uid, gid })
 }
 

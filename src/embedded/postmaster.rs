@@ -1,6 +1,6 @@
-//! One run of the server process: start it, wait until it takes connections, stop it.
+//! One run of the server process: start it, wait until it accepts connections, stop it.
 //!
-//! `postgres` is our direct child, without `pg_ctl` between: its exit is seen at once and with its status.
+//! `postgres` is our direct child, without `pg_ctl` between, so its exit and status are seen at once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::EmbeddedError;
 use super::home::Home;
 
-/// Generous, for crash recovery on a loaded machine: only a broken server takes this long.
+/// A generous limit, for crash recovery on a loaded machine. Only a broken server takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL: usize = 2000;
@@ -25,13 +25,13 @@ pub enum StopMode {
     Fast,
     /// Exits without a checkpoint; the next start recovers.
     Immediate,
-    /// `kill -9`: as if the machine's power had gone, but for what the operating system had buffered.
+    /// `kill -9`: like a power failure, except that data buffered by the operating system is kept.
     Kill,
 }
 
 pub(super) struct Postmaster {
     child: Child,
-    /// Where this run's part of the log begins.
+    /// The position in the log file where this run begins.
     log_start: u64,
 }
 
@@ -86,7 +86,7 @@ impl Postmaster {
     }
 
     pub(super) fn stop(&mut self, mode: StopMode, home: &Home) -> Result<(), EmbeddedError> {
-        // A reaped child's number may belong to someone else: never signal it.
+        // The process id of a child that has ended may belong to another process: never signal it.
         if self.is_running() {
             self.signal(mode)?;
         }
@@ -107,7 +107,7 @@ impl Postmaster {
             StopMode::Immediate => "QUIT",
             StopMode::Kill => return self.child.kill().map_err(EmbeddedError::io("could not kill postgres")),
         };
-        // The shell's own kill, because slim images carry no other and std cannot send these.
+        // The shell's built-in kill, because slim images have no other and std cannot send these signals.
         Command::new("sh")
             .args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &self.pid().to_string()])
             .stderr(Stdio::null())
@@ -131,7 +131,7 @@ impl Postmaster {
     }
 }
 
-/// The eighth line of `postmaster.pid` is the status; the first tells whether the file is of this run.
+/// The eighth line of `postmaster.pid` is the status. The first line shows whether the file is from this run.
 fn says_ready(pid_file: &str, pid: u32) -> bool {
     let mut lines = pid_file.lines();
     let ours = lines.next().and_then(|line| line.trim().parse().ok()) == Some(pid);

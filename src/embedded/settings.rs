@@ -1,4 +1,4 @@
-//! What a cluster is started with, and the two configuration files that follow from it.
+//! The settings of a cluster, and the two configuration files that are made from them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,12 +13,12 @@ pub struct ClusterOptions {
     pub max_connections: u32,
     pub max_wal_senders: u32,
     pub max_replication_slots: u32,
-    /// On, because a demo or benchmark without it proves nothing; tests that survive without it turn it off.
+    /// On by default, because a demo or benchmark without it proves nothing. Tests that do not need it turn it off.
     pub fsync: bool,
     pub shared_buffers: String,
-    /// The password of `postgres`; with one, TCP asks for it by SCRAM, while the socket stays trusted.
+    /// The password of `postgres`. If it is set, TCP requires it by SCRAM, while the socket stays trusted.
     pub password: Option<String>,
-    /// Any other setting, which wins over the above.
+    /// Any other settings; they override the ones above.
     pub settings: Vec<(String, String)>,
 }
 
@@ -51,7 +51,7 @@ impl ClusterOptions {
             ("max_replication_slots", number(self.max_replication_slots)),
             ("fsync", if self.fsync { "on" } else { "off" }.to_owned()),
             ("shared_buffers", self.shared_buffers.clone()),
-            // The same everywhere, rather than what initdb guesses of this machine.
+            // The same on every machine, instead of what initdb detects.
             ("timezone", "UTC".to_owned()),
             ("log_timezone", "UTC".to_owned()),
         ];
@@ -72,7 +72,7 @@ impl ClusterOptions {
     }
 }
 
-/// Percent-encodes what may not stand as it is in a part of a URL.
+/// Percent-encodes characters that may not appear in a part of a URL.
 pub(super) fn url_part(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

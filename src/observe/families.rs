@@ -1,5 +1,5 @@
-//! Every metric by name, with what it means. Labels are names of sources, kinds, reasons and types: words of definitions and of
-//! ours, never anything of a row.
+//! Every metric by name, with its meaning. Labels are names of sources, kinds, reasons and types. They come from
+//! definitions and from our own code, never from a row.
 
 use crate::core::exposition::Type::{Counter, Gauge};
 use crate::core::exposition::Value::{Real, Whole};
@@ -8,7 +8,7 @@ use crate::core::repair::Reason;
 use crate::store::metrics::{Reading, SourceReading, WorkerReading};
 use std::collections::BTreeMap;
 
-/// As the daemon reports them; see `core::mode`.
+/// The modes, as the daemon reports them; see `core::mode`.
 const MODES: [&str; 3] = ["starting", "stream", "poll"];
 
 pub fn exposition(reading: &Reading) -> String {
@@ -27,7 +27,7 @@ pub fn exposition(reading: &Reading) -> String {
 /// The lease and its holder.
 fn worker(worker: Option<&WorkerReading>) -> Vec<Family> {
     let alive = worker.is_some_and(|w| w.alive);
-    // A holder that is gone still reports the mode it had.
+    // The reported mode stays recorded after the holder is gone.
     let mode = worker.filter(|w| w.alive).map(|w| w.mode.as_deref().unwrap_or(MODES[0]));
     let mut modes =
         Family::new("gov_handoff_mode", Gauge, "1 for the mode that the holder of the lease captures in.");
@@ -69,9 +69,9 @@ fn worker(worker: Option<&WorkerReading>) -> Vec<Family> {
     ]
 }
 
-/// The daemon's own word, and once it is silent the time since.
+/// The lag that the daemon reported. If the daemon is no longer alive, the time since its last tick is added.
 fn lag(worker: &WorkerReading) -> Option<Value> {
-    #[allow(clippy::cast_precision_loss)] // A float to whoever reads it.
+    #[allow(clippy::cast_precision_loss)] // Prometheus reads a float.
     let said = worker.lag_ms? as f64 / 1_000.0;
     Some(Real(if worker.alive { said } else { said + worker.tick_age }))
 }
@@ -144,7 +144,8 @@ fn sources(sources: &[SourceReading]) -> Vec<Family> {
     ]
 }
 
-/// Every reason of every source, from zero: a counter that first appears at one hides its first step from `increase()`.
+/// Every reason of every source, starting at zero: a counter that first appears with the value one hides its first step
+/// from `increase()`.
 fn repairs(reading: &Reading) -> Family {
     let mut totals = BTreeMap::new();
     for source in &reading.sources {

@@ -1,8 +1,8 @@
-//! Whether births are being handed off: by this instance, or by the one that it stands by for.
+//! Health: whether rows are handed off, by this instance or by the lease holder that it stands by for.
 
 use crate::store::metrics::WorkerReading;
 
-/// One line: `Ok` what is well, `Err` what is not.
+/// One line: `Ok` says what works, `Err` says what does not.
 pub fn verdict(worker: &str, reading: Option<&WorkerReading>) -> Result<String, String> {
     let Some(reading) = reading else {
         return Err(format!("{worker} has never run here"));

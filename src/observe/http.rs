@@ -1,7 +1,7 @@
-//! Two pages for whoever is on this machine; the sole importer of `axum`.
+//! Two pages for clients on this machine; the sole importer of `axum`.
 //!
-//! `GET /metrics` and `GET /healthz`: 200, or 503 with one line why not. HEAD as well, nothing else. The thread and its runtime
-//! are its own, so that whatever is asked here takes no turn from a lane of the daemon.
+//! `GET /metrics` and `GET /healthz` answer 200, or 503 with the reason in one line. HEAD works as well, nothing else
+//! does. The server has its own thread and runtime, so that requests take no time from the lanes of the daemon.
 
 use crate::config::Config;
 use crate::core::exposition::CONTENT_TYPE;
@@ -25,12 +25,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
-/// Connections at a time. The daemon needs file descriptors as well; those who come later wait in the system's queue.
+/// The number of connections at a time. The daemon needs file descriptors as well; further clients wait in the system's
+/// queue.
 const GUESTS: usize = 32;
-/// A connection is for one request and gone after this, whoever is slow.
+/// A connection serves one request and is closed after this time, whichever side is slow.
 const VISIT: Duration = Duration::from_secs(10);
 
-/// Listens at once, so that an address which cannot be had is an error of the start, and serves from a thread.
+/// Listens at once, so that an unusable address is an error at the start, and serves from a thread.
 pub fn serve(config: Config, listen: SocketAddr) -> Result<()> {
     let cannot = |e: io::Error| {
         let advice = match e.kind() {
@@ -90,7 +91,7 @@ fn page(status: StatusCode, kind: &'static str, text: String) -> Response {
     (status, [(TYPE, kind), (CONNECTION, "close")], text).into_response()
 }
 
-/// Lets so many in, each for so long.
+/// Limits the number of connections and the duration of each.
 struct Door {
     listener: TcpListener,
     places: Arc<Semaphore>,
@@ -108,7 +109,7 @@ impl Listener for Door {
 
     async fn accept(&mut self) -> (Guest, SocketAddr) {
         loop {
-            // The semaphore is never closed; if it were, nobody would be let in.
+            // The semaphore is never closed. If it were, no connection would be accepted.
             let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
                 std::future::pending().await
             };
@@ -116,7 +117,7 @@ impl Listener for Door {
                 Ok((stream, from)) => {
                     return (Guest { stream, leaves: Box::pin(sleep(VISIT)), _place: place }, from);
                 }
-                // Out of descriptors, or gone already: neither ends the service.
+                // No free file descriptor, or the client is gone: neither ends the service.
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
         }

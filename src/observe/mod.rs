@@ -1,5 +1,5 @@
-//! What onlookers are told, by text and over HTTP: metrics and health. Nothing here changes anything, and nothing here is in
-//! the daemon's way: a thread, a runtime and a session of its own.
+//! Metrics and health, as text and over HTTP. This module changes nothing and does not slow the daemon down: it has its
+//! own thread, runtime and session.
 
 mod families;
 mod health;
@@ -16,7 +16,7 @@ pub async fn scrape(config: &Config) -> Result<String> {
     Ok(families::exposition(&store.metrics(&config.worker, &config.slot).await?))
 }
 
-/// Serves `GET /metrics` and `GET /healthz` from now to the end of the process. An address that cannot be had is an error now.
+/// Serves `GET /metrics` and `GET /healthz` until the process ends. An unusable address is an error at once.
 pub fn serve(config: &Config, listen: SocketAddr) -> Result<()> {
     http::serve(config.clone(), listen)
 }

@@ -1,5 +1,6 @@
-//! Who asks the database for whoever asks us: one question at a time, an answer kept for a second, one session that is
-//! opened again when it is lost. However many ask and however they leave, the server sees one session with one statement.
+//! Queries the database on behalf of HTTP clients: one query at a time, an answer that is kept for a second, and one
+//! session that is opened again when it is lost. However many clients ask or hang up, the server sees one session with
+//! one statement.
 
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -8,13 +9,13 @@ use crate::store::{Session, connect, role};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// The longest a statement may take. A look is a few milliseconds; one that is not has found a server in trouble.
+/// The time limit of a statement. A look takes a few milliseconds; if it takes longer, the server is in trouble.
 const STATEMENT: Duration = Duration::from_secs(2);
-/// The longest a look may take, with opening a session. Scrapers give up after ten seconds.
+/// The time limit of a look, including opening a session. Scrapers give up after ten seconds.
 const LOOK: Duration = Duration::from_secs(4);
-/// How long an answer is good, bad ones as well: a server in trouble is not asked at every knock.
+/// How long an answer is kept, an error as well: a server in trouble is not asked for every request.
 const FRESH: Duration = Duration::from_secs(1);
-/// How many may wait for an answer.
+/// How many requests may wait for an answer.
 const WAITING: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub enum Question {
     Health,
 }
 
-/// `Err`: why it cannot be answered, or is not well, in one line.
+/// `Err`: why there is no answer, or what is wrong, in one line.
 pub type Answer = std::result::Result<String, String>;
 
 type Ask = (Question, oneshot::Sender<Answer>);
@@ -33,14 +34,15 @@ pub async fn open(config: &Config) -> Result<Session<role::Onlooker>> {
     connect::open_observer_within(&config.target, "gov-handoff metrics", STATEMENT).await
 }
 
-/// Where to put questions.
+/// The handle through which requests are asked.
 #[derive(Clone)]
 pub struct Observer {
     questions: mpsc::Sender<Ask>,
 }
 
 impl Observer {
-    /// Starts the task that answers. It is no request's: who hangs up leaves no session and no statement behind.
+    /// Starts the task that answers. The task belongs to no request: a client that hangs up leaves no session and no
+    /// statement behind.
     pub fn start(config: Config) -> Self {
         let (questions, asked) = mpsc::channel(WAITING);
         tokio::spawn(answer_all(Desk { config, session: None, metrics: None, health: None }, asked));
@@ -58,7 +60,7 @@ impl Observer {
 
 async fn answer_all(mut desk: Desk, mut asked: mpsc::Receiver<Ask>) {
     while let Some((question, reply)) = asked.recv().await {
-        // Whoever has hung up meanwhile gets no look at the server.
+        // No look at the server for a client that has hung up meanwhile.
         if !reply.is_closed() {
             let _ = reply.send(desk.answer(question).await);
         }
@@ -92,7 +94,7 @@ impl Desk {
         known.insert((Instant::now(), answer)).1.clone()
     }
 
-    /// A session that failed is not used again: something of it may still be on its way.
+    /// A session that failed is not used again: an answer may still be on its way.
     fn give_up(&mut self, e: Error) -> Answer {
         self.session = None;
         tracing::debug!(error = %e, "could not look");
@@ -100,7 +102,8 @@ impl Desk {
     }
 
     async fn look(&mut self, question: Question) -> Result<Answer> {
-        // One that broke while nobody asked is no trouble of now: ask once more on a new one.
+        // A session may have broken while it was idle. That says nothing about the server now, so the look is repeated
+        // on a new session.
         if let Some(session) = self.session.take_if(|s| !s.is_closed()) {
             match ask(&session, &self.config, question).await {
                 Err(e) if e.kind == Kind::Connection => {}

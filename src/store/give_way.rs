@@ -67,7 +67,7 @@ impl Lookout {
 
 /// The error has no SQLSTATE: the source is in order and needs no finding.
 pub(super) fn gave_way() -> Error {
-    Error::new(Kind::SourceLocked, "somebody waited for a lock that the read held; it gave way")
+    Error::new(Kind::SourceLocked, "another session waited for a lock that the read held; it gave way")
 }
 
 async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
@@ -79,7 +79,7 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
             Ok(Ok(false)) => {}
             // If the check fails, the read goes on under its own time limits. The server may have no free connection.
             Ok(Err(e)) => {
-                tracing::debug!(error = %e, "cannot see whether somebody waits for the read");
+                tracing::debug!(error = %e, "cannot check whether another session waits for the read");
                 session = None;
             }
             Err(_) => session = None,

@@ -38,7 +38,7 @@ pub fn compare(options: &str, answer: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the session did not get the settings it asked for: {}; something between us and the server, such as a connection \
+        "the session did not get the settings it asked for: {}; something between gov-handoff and the server, such as a connection \
          pooler, drops the startup parameter `options`: connect to the server itself",
         differences.join(", ")
     )))

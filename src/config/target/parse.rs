@@ -1,10 +1,11 @@
-//! The one parser of connection strings: a URL, or words as libpq takes them, into keys and values. The driver is given words
-//! that we wrote, so that what we read of TLS and what it reads of the rest cannot disagree.
+//! The one parser of connection strings: a URL, or libpq's `key = value` form, into keys and values. The driver gets a
+//! string that this module wrote, so that the driver and this module cannot read the same string differently.
 
 use super::tls::Wish;
 use crate::error::{Error, Result};
 
-/// What a connection string asks for: the driver's part, and TLS, of which the driver knows neither `verify-full` nor a root.
+/// The parts of a connection string: those for the driver, and TLS. The driver supports neither `verify-full` nor a
+/// root certificate.
 pub struct Asked {
     pub pg: tokio_postgres::Config,
     pub tls: Wish,
@@ -13,7 +14,7 @@ pub struct Asked {
 /// A key and its value, decoded.
 type Word = (String, String);
 
-/// Options that the driver knows, TLS and hosts aside.
+/// Options that the driver supports, except TLS and hosts.
 const KNOWN: [&str; 17] = [
     "application_name",
     "channel_binding",
@@ -34,7 +35,7 @@ const KNOWN: [&str; 17] = [
     "user",
 ];
 
-/// Options that libpq knows and the driver does not.
+/// Options that libpq supports and the driver does not.
 const LIBPQ_ONLY: [&str; 18] = [
     "client_encoding",
     "fallback_application_name",
@@ -56,7 +57,7 @@ const LIBPQ_ONLY: [&str; 18] = [
     "ssl_min_protocol_version",
 ];
 
-/// Options of which a second value, where there is another, would be a contradiction.
+/// Options that may be given only once, because a second, different value would be a contradiction.
 const SAID_ONCE: [&str; 3] = ["sslmode", "sslrootcert", "channel_binding"];
 
 pub fn parse(text: &str) -> Result<Asked> {
@@ -88,7 +89,7 @@ pub fn parse(text: &str) -> Result<Asked> {
     Ok(Asked { pg, tls })
 }
 
-/// Credentials up to the first `@`, hosts with their ports, the database, and options behind the first `?` of what is left.
+/// User and password up to the first `@`, then hosts with ports, the database, and options after the next `?`.
 fn url_words(rest: &str) -> Result<Vec<Word>> {
     let mut words = Vec::new();
     let place = match rest.split_once('@') {
@@ -131,7 +132,7 @@ fn url_words(rest: &str) -> Result<Vec<Word>> {
     Ok(words)
 }
 
-/// A host in brackets has colons of its own.
+/// A host in brackets contains colons itself.
 fn split_port(host: &str) -> Result<(&str, Option<&str>)> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
@@ -143,7 +144,8 @@ fn split_port(host: &str) -> Result<(&str, Option<&str>)> {
         }
         None => host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port))),
     };
-    // No host has these. An `@` in an option of a URL without a user makes the options part of the host.
+    // No host name contains these characters. An `@` in an option of a URL without a user makes the options part of the
+    // host.
     if name.contains(['&', '=', '?']) {
         return Err(unreadable("the host holds an option; percent-encode an @ as %40"));
     }
@@ -154,7 +156,7 @@ fn word(key: &str, value: &str) -> Result<Word> {
     Ok((key.to_owned(), decoded(value)?))
 }
 
-/// Percent-decoded. A percent sign that introduces nothing stands for itself.
+/// Decodes percent escapes. A percent sign that begins no escape is kept.
 fn decoded(text: &str) -> Result<String> {
     let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while let Some(&byte) = bytes.get(at) {
@@ -168,11 +170,11 @@ fn decoded(text: &str) -> Result<String> {
     if out.contains(&0) {
         return Err(unreadable("%00 stands for no character"));
     }
-    String::from_utf8(out).map_err(|_| unreadable("a value is no UTF-8 once it is decoded"))
+    String::from_utf8(out).map_err(|_| unreadable("a value is not valid UTF-8 after decoding"))
 }
 
-/// `key = value` as libpq reads it: blanks around the sign, quotes around a value with blanks, a backslash before any character
-/// that is meant as itself.
+/// `key = value` as libpq reads it: blanks around the sign are allowed, a value with blanks is quoted, and a backslash
+/// escapes any character.
 fn plain_words(text: &str) -> Result<Vec<Word>> {
     let (mut words, mut rest) = (Vec::new(), text.trim_start());
     while !rest.is_empty() {
@@ -195,7 +197,7 @@ fn plain_words(text: &str) -> Result<Vec<Word>> {
     Ok(words)
 }
 
-/// The value at the beginning of `text`, and what follows it.
+/// The value at the beginning of `text`, and the rest.
 fn plain_value(text: &str) -> Result<(String, &str)> {
     let (quoted, text) = text.strip_prefix('\'').map_or((false, text), |rest| (true, rest));
     let (mut value, mut chars) = (String::new(), text.char_indices());
@@ -229,7 +231,7 @@ fn said_once(words: &[Word]) -> Result<()> {
     Ok(())
 }
 
-/// Names the key where it can be told from a piece of a password that was not encoded.
+/// Names the key, unless it may be a piece of a password that was not encoded.
 fn unknown(key: &str, text: &str) -> Error {
     if LIBPQ_ONLY.contains(&key) {
         unreadable(&format!("{key} is an option of libpq that is not supported"))
@@ -247,14 +249,16 @@ fn unreadable(cause: &str) -> Error {
     ))
 }
 
-/// Whether what follows the question mark can only be options: a password that holds one reaches up to an `@`.
+/// Whether the text after the question mark can only be options. If a password contains a question mark, an `@` follows
+/// it.
 fn is_option_of_url(text: &str) -> bool {
     let query = text.split_once("://").and_then(|(_, rest)| rest.split_once('?')).map(|(_, query)| query);
     query.is_some_and(|query| !query.contains('@') && !query.contains("password="))
 }
 
-/// A URL's user and password end at the first `@`, so one in a password makes the rest of it part of the host or the database,
-/// which are shown. In an option's value it does no harm, but a password may hold a question mark before it, too.
+/// User and password of a URL end at the first `@`. If the password contains an `@`, the rest of it would become part
+/// of the host or the database, which are shown. In an option's value an `@` does no harm, but a password may also
+/// contain a question mark before it.
 fn refuse_split_password(rest: &str) -> Result<()> {
     let (_, after) = rest.split_once('@').unwrap_or_default();
     let (place, _) = after.split_once('?').unwrap_or((after, ""));

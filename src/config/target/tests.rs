@@ -1,4 +1,4 @@
-//! What a connection string comes to, and what it must never come to.
+//! How connection strings are read, and what must never happen.
 
 use super::*;
 use proptest::prelude::*;
@@ -106,7 +106,7 @@ fn a_root_certificate_is_there_to_be_used() {
     assert_eq!(tls("sslmode=require&sslrootcert=/ca.pem", &[]), Tls::VerifyFull);
     assert_eq!(tls("sslmode=require", &[("PGSSLROOTCERT", "/ca.pem")]), Tls::VerifyFull);
     assert_eq!(tls("sslmode=verify-ca", &[]), Tls::VerifyFull);
-    // Whoever is content without encryption is not helped by a name: an attacker refuses TLS.
+    // Without mandatory encryption, verifying a name does not help: an attacker refuses TLS.
     assert_eq!(tls("sslrootcert=/ca.pem", &[]), Tls::Prefer);
 }
 
@@ -157,7 +157,7 @@ fn a_contradiction_about_tls_is_refused() {
         ("postgres://u@h/d?sslmode=require&sslmode=require", &[][..], Tls::Require),
         ("postgres://u@h/d?sslmode=require&channel_binding=require", &[], Tls::Require),
         ("postgres://u@h/d?channel_binding=require", &[], Tls::Require),
-        // The root is there for other connections.
+        // The root certificate is for other connections.
         ("postgres://u@h/d?sslmode=disable", &root[..], Tls::Disable),
     ] {
         assert_eq!(target(Some(url), env).unwrap().tls, tls, "{url}");
@@ -177,7 +177,7 @@ fn an_unknown_sslmode_is_refused_wherever_it_stands() {
         let e = target(Some(url), env).unwrap_err().to_string();
         assert!(e.contains("sslmode is `"), "{url}: {e}");
     }
-    // Nor is one passed over that is written as another key.
+    // Nor is an option ignored that is written as another key.
     assert!(target(Some("postgres://u@h/d?SSLMODE=require"), &[]).is_err());
     assert!(target(Some("postgres://h/d?user=me@corp&sslmode=require"), &[]).is_err());
 }

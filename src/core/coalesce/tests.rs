@@ -1,4 +1,4 @@
-//! What folding keeps, whatever the batch.
+//! What coalescing preserves for every batch.
 
 use super::*;
 use crate::core::group::GroupKey;

@@ -1,4 +1,4 @@
-//! The default definitions, as the file and as the database keep them.
+//! The default definitions, as in the file and as in the database.
 
 use super::*;
 use crate::core::handoff::Source;

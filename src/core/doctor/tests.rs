@@ -1,4 +1,4 @@
-//! Each judgement on both sides of its limit.
+//! Each judgement, on both sides of its limit.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Rows of the default sources, and what they come to.
+//! Rows of the default sources, and the handoffs that they map to.
 
 use super::*;
 use crate::core::definition::Trust;
@@ -275,12 +275,12 @@ fn a_malformed_key_is_refused_without_repeating_it() {
     let births = source("birth_registry");
     for key in ["2147483648", "1.0", "secret", ""] {
         let found = refusal(&births, &[("id", key)]);
-        assert_eq!((found.code, found.detail.as_str()), ("malformed_key", "the key is no integer"));
+        assert_eq!((found.code, found.detail.as_str()), ("malformed_key", "the key is not of type integer"));
     }
     let missing = refusal(&births, &[("entity_code", "x")]);
     assert_eq!((missing.code, missing.source_key.as_str()), ("malformed_key", ""));
     let event = [("id", "secret"), ("event_domain", "iu"), ("event_stream", "birth")];
-    assert_eq!(refusal(&source("event_outbox"), &event).detail, "the key is no uuid");
+    assert_eq!(refusal(&source("event_outbox"), &event).detail, "the key is not of type uuid");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn a_malformed_order_key_is_refused_without_repeating_it() {
     let found = refusal(&source, &[("id", "1"), ("born_at", "secret")]);
     assert_eq!(
         (found.code, found.detail.as_str()),
-        ("malformed_order_key", "the order column is no timestamptz")
+        ("malformed_order_key", "the order column is not a timestamptz")
     );
 }
 

@@ -1,4 +1,4 @@
-//! What slows us, for how long, and what waits meanwhile.
+//! What causes a slow pace, how long it lasts, and what is deferred.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Templates, column tests, and what a rule is refused for.
+//! Templates, column tests, and the reasons to reject a rule.
 
 use super::*;
 use crate::core::handoff::Source;
@@ -31,7 +31,7 @@ fn test_on_a(test: ColumnTest) -> Result<Test, DefinitionError> {
     Columns(&definition()).test(&ColumnTest { column: "a".to_owned(), ..test }, "rule k")
 }
 
-/// Why the definition is refused once `change` was made to its rule.
+/// Why the definition is rejected after `change` was applied to its rule.
 fn refusal(change: impl FnOnce(&mut RuleDefinition)) -> String {
     let mut definition = definition();
     change(&mut definition.rules[0]);
@@ -154,9 +154,9 @@ fn a_kind_of_another_namespace_is_refused() {
 #[test]
 fn a_stream_or_severity_outside_the_vocabulary_is_refused() {
     let stream = refusal(|r| r.stream = "gossip".to_owned());
-    assert!(stream.contains("stream gossip is none of comment, review"), "{stream}");
+    assert!(stream.contains("stream gossip is not one of comment, review"), "{stream}");
     let severity = refusal(|r| r.severity = Some("fatal".to_owned()));
-    assert!(severity.contains("severity fatal is none of info, warning, critical"), "{severity}");
+    assert!(severity.contains("severity fatal is not one of info, warning, critical"), "{severity}");
 }
 
 #[test]

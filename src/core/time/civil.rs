@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(days_from_civil(2000, 1, 1), 0);
         assert_eq!(days_from_civil(1970, 1, 1), -10_957);
         assert_eq!(days_from_civil(2000, 3, 1), 60);
-        // PostgreSQL's Julian day 0, and the first day it does not know any more.
+        // PostgreSQL's Julian day 0, and the first day after its range.
         assert_eq!(days_from_civil(-4713, 11, 24), -2_451_545);
         assert_eq!(days_from_civil(294_277, 1, 1), 106_751_983);
     }

@@ -1,10 +1,10 @@
 //! The zone in which a source writes its zone-less timestamps.
 //!
-//! A local time may name two instants (the clock was set back) or none (it was set forward). Which one is
-//! taken matters little; that it is always the same one matters, because the stream, the poll and a repair a
-//! year later have to give one row one instant. So:
+//! A local time may mean two instants (the clock was set back) or none (it was set forward). The choice matters little,
+//! but it must always be the same: the stream, the poll and a repair a year later must give one row the same instant.
+//! So:
 //!
-//! - ambiguous: the later instant, as PostgreSQL's own `at time zone` takes it, so that SQL and we agree.
+//! - ambiguous: the later instant, as PostgreSQL's own `at time zone` does, so that SQL and this code agree.
 //! - non-existent: shifted forward by the gap, that is, read with the offset from before it.
 
 use super::{MICROS_PER_SECOND, UNIX_TO_PG_MICROS, text};
@@ -38,8 +38,8 @@ impl Zone {
     }
 }
 
-/// None beyond the years a library date can hold (past 262142 AD). No zone has rules for then; such a time is
-/// read as UTC, which is as right as anything and always the same.
+/// `None` beyond the years that the library can represent (after 262142 AD). No zone has rules for that time. Such a
+/// time is read as UTC, which is at least always the same.
 fn naive(local_pg_micros: i128) -> Option<NaiveDateTime> {
     let unix_seconds = (local_pg_micros + i128::from(UNIX_TO_PG_MICROS)).div_euclid(MICROS_PER_SECOND.into());
     // Offsets and their changes are whole seconds, so the fraction may be dropped.

@@ -1,4 +1,4 @@
-//! The stream's side of the promise that both paths map alike, and each thing that may surprise it.
+//! That the stream maps rows as the table reads do, and each surprise.
 
 use super::*;
 use crate::core::definition::OrderType;

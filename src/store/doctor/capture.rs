@@ -30,7 +30,7 @@ impl<R> Session<R> {
                     Check::ok(NAME, format!("{}: read by the frontier, {why}", source.name()))
                 }
                 Err(e) if e.kind == Kind::Privilege => Check::cannot_tell(NAME, e.to_string()),
-                Err(e) => Check::fail(NAME, e.to_string(), "mend the table or the definition"),
+                Err(e) => Check::fail(NAME, e.to_string(), "correct the table or the definition"),
             });
         }
         let (schemas, tables) = places(&sources);
@@ -60,7 +60,7 @@ impl<R> Session<R> {
         let creates: bool =
             self.one(include_str!("../sql/doctor/role.sql"), &[]).await?.try_get("creates")?;
         Ok(vec![if config.create && creates && foreign.is_empty() {
-            Check::ok(NAME, format!("{problem}; the daemon will make it so"))
+            Check::ok(NAME, format!("{problem}; the daemon will correct it"))
         } else {
             let right = match foreign.first() {
                 Some(table) => format!("the role does not own {table}"),
@@ -84,16 +84,16 @@ impl<R> Session<R> {
             slot => slot?,
         };
         let Some(slot) = slot else {
-            let found = format!("{} is not there", config.slot);
+            let found = format!("{} does not exist", config.slot);
             return Ok(vec![if config.create {
-                Check::ok(NAME, format!("{found}; the daemon makes it"))
+                Check::ok(NAME, format!("{found}; the daemon will create it"))
             } else {
                 Check::warn(NAME, found, "run `gov-handoff replication setup`; until then it polls")
             }]);
         };
         if slot.lost {
-            let advice = "the daemon drops it, makes a new one and reads what was missed from the tables";
-            let found = format!("{}: the server threw away log that it needed", config.slot);
+            let advice = "the daemon drops it, creates a new one and reads the missed rows from the tables";
+            let found = format!("{}: the server removed log that the slot still needed", config.slot);
             return Ok(vec![Check::warn(NAME, found, advice)]);
         }
         let active = slot.active_pid.is_some();
@@ -139,7 +139,7 @@ impl<R> Session<R> {
                 let why = reason.map(|r| format!(" ({r})")).unwrap_or_default();
                 if mode == "poll" && config.intent != Intent::Poll {
                     let advice =
-                        "it captures all the same, with the latency of polling; mend the reason to stream";
+                        "rows are still handed off, with the latency of polling; remove the cause to stream again";
                     Check::warn(NAME, format!("{owner} polls{why}"), advice)
                 } else {
                     Check::ok(NAME, format!("{owner}, mode {mode}{why}, ticked {age:.1} s ago"))
@@ -178,7 +178,7 @@ impl<R> Session<R> {
             .iter()
             .filter(|t| !t.active && t.waiting > 0)
             .map(|t| {
-                let advice = format!("let them out with `gov-handoff types activate {}`", t.event_type);
+                let advice = format!("hand them off with `gov-handoff types activate {}`", t.event_type);
                 Check::warn(NAME, format!("{} is inactive, {} captured", t.event_type, t.waiting), advice)
             })
             .collect();
@@ -201,7 +201,7 @@ impl<R> Session<R> {
     pub(super) async fn look_at_findings(&self) -> Looked {
         const NAME: &str = "findings";
         let open: Vec<_> = self.open_findings().await?.into_iter().filter(|f| f.severity != "info").collect();
-        let advice = "its detail in system_issues says more; it is resolved by its cause's end";
+        let advice = "see its detail in system_issues; it is resolved when its cause ends";
         let check = |f: &crate::store::status::FindingStatus| {
             let found = format!("{} ({}, x{})", f.key, f.severity, f.occurrences);
             if f.severity == "warning" {

@@ -82,7 +82,7 @@ impl<R> Session<R> {
         if differences.is_empty() {
             return Ok(vec![Check::ok(NAME, "the live tables are as the gates need them")]);
         }
-        let advice = "we never alter a live table: its owner has to, or handoffs into it will be refused";
+        let advice = "gov-handoff never alters a live table: its owner has to, or the table will reject handoffs";
         Ok(differences.into_iter().map(|d| Check::fail(NAME, d, advice)).collect())
     }
 
@@ -92,7 +92,7 @@ impl<R> Session<R> {
         Ok(vec![if there {
             Check::ok(NAME, "event_outbox has causation_id")
         } else {
-            let advice = "handoffs work without it; chains of events caused by each other cannot be told, so cycles are found by type only";
+            let advice = "handoffs work without it, but chains of events cannot be followed, and cycles are detected by type only";
             Check::warn(NAME, "event_outbox has no causation_id", advice)
         }])
     }

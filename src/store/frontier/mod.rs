@@ -155,5 +155,5 @@ pub fn written_in(window: Window) -> String {
 }
 
 fn parse_xid(text: &str) -> Result<u64> {
-    text.parse().map_err(|_| Error::new(Kind::Internal, format!("`{text}` is no transaction id")))
+    text.parse().map_err(|_| Error::new(Kind::Internal, format!("`{text}` is not a transaction id")))
 }

@@ -136,7 +136,7 @@ fn shape_error(missing: &[tokio_postgres::Row]) -> Result<Error> {
     Ok(Error::new(
         Kind::Catalogue,
         format!(
-            "the live substrate has another shape and is never altered by us: {}; nothing was changed",
+            "the live substrate differs from what the gates need, and migrate never alters it: {}; nothing was changed",
             parts.join("; ")
         ),
     ))

@@ -46,7 +46,7 @@ impl<R: Administers> Session<R> {
             return Err(Error::new(
                 Kind::Refused,
                 format!(
-                    "revert would discard {} recorded and {} captured handoffs, {} dead letters and {} source rows{}; say --discard to do so",
+                    "revert would discard {} recorded and {} captured handoffs, {} dead letters and {} source rows{}; pass --discard to do so",
                     loss.signals,
                     loss.captured,
                     loss.dead_letters,

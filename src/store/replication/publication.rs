@@ -64,7 +64,7 @@ impl<R> Session<R> {
         };
         let stranger = tables.iter().find(|t| !known(t));
         Ok(stranger
-            .map(|t| wrong(format!("carries {}.{}, which is no registered source", t.schema, t.table))))
+            .map(|t| wrong(format!("carries {}.{}, which is not a registered source", t.schema, t.table))))
     }
 
     /// A text that changes whenever the publication's catalogue entries change. Empty if there is no publication.

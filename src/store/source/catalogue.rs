@@ -102,7 +102,7 @@ impl<R> Session<R> {
                 let shown: String = shown.try_get(0)?;
                 if shown != *value {
                     let what = format!(
-                        "compares with `{value}`, which {} writes as `{shown}`; write it so",
+                        "compares with `{value}`, which {} writes as `{shown}`; use that form",
                         column.declared
                     );
                     return Err(Error::new(Kind::Catalogue, problem(what)));

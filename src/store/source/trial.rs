@@ -44,8 +44,8 @@ impl<R: Reads> Session<R> {
             // The message concerns the definition and quotes no row, so it may be repeated.
             let kind = if e.kind == Kind::Data { Kind::Catalogue } else { e.kind };
             let problem = format!(
-                "source {}: the server cannot read {place} by this definition: {e}; correct the definition, or the table and who \
-                 may read it",
+                "source {}: the server cannot read {place} by this definition: {e}; correct the definition, or the table and its \
+                 privileges",
                 definition.name
             );
             Error::new(kind, problem)
