@@ -205,14 +205,12 @@ impl Rule {
         let place = format!("rule {}", rule.kind);
         check_kind(&rule.kind).map_err(|problem| columns.invalid(&place, problem))?;
         if !STREAMS.contains(&rule.stream.as_str()) {
-            return Err(
-                columns.invalid(&place, format!("stream {} is not one of {}", rule.stream, STREAMS.join(", ")))
-            );
+            return Err(columns
+                .invalid(&place, format!("stream {} is not one of {}", rule.stream, STREAMS.join(", "))));
         }
         if let Some(severity) = rule.severity.as_deref().filter(|s| !SEVERITIES.contains(s)) {
-            return Err(
-                columns.invalid(&place, format!("severity {severity} is not one of {}", SEVERITIES.join(", ")))
-            );
+            return Err(columns
+                .invalid(&place, format!("severity {severity} is not one of {}", SEVERITIES.join(", "))));
         }
         if rule.group.is_empty() {
             return Err(columns.invalid(&place, "a group needs at least one dimension".to_owned()));

@@ -77,7 +77,7 @@ pub(super) fn readable(row: &Row) -> Result<(), Problem> {
 /// A signal carries addresses and no content, so a row with content is rejected.
 pub(super) fn contents(row: &Row) -> Result<(), Problem> {
     if row.size() > LARGEST_ROW {
-        let detail = format!("its address columns hold more than {LARGEST_ROW} bytes, too long for an address");
+        let detail = format!("its columns hold more than {LARGEST_ROW} bytes, too long for an address");
         return Err((code::OVERSIZED, detail));
     }
     match row.values().find_map(violation) {

@@ -138,8 +138,7 @@ impl<R> Session<R> {
                 let mode = mode.unwrap_or_else(|| "starting".to_owned());
                 let why = reason.map(|r| format!(" ({r})")).unwrap_or_default();
                 if mode == "poll" && config.intent != Intent::Poll {
-                    let advice =
-                        "rows are still handed off, with the latency of polling; remove the cause to stream again";
+                    let advice = "rows are still handed off, with the latency of polling; remove the cause to stream again";
                     Check::warn(NAME, format!("{owner} polls{why}"), advice)
                 } else {
                     Check::ok(NAME, format!("{owner}, mode {mode}{why}, ticked {age:.1} s ago"))

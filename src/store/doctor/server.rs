@@ -82,7 +82,8 @@ impl<R> Session<R> {
         if differences.is_empty() {
             return Ok(vec![Check::ok(NAME, "the live tables are as the gates need them")]);
         }
-        let advice = "gov-handoff never alters a live table: its owner has to, or the table will reject handoffs";
+        let advice =
+            "gov-handoff never alters a live table: its owner has to, or the table will reject handoffs";
         Ok(differences.into_iter().map(|d| Check::fail(NAME, d, advice)).collect())
     }
 
