@@ -61,7 +61,7 @@ pub async fn claim(store: &Store) -> Result<Lease> {
             Claim::Taken(view) => {
                 tracing::info!(
                     holder = view.owner,
-                    "another audit holds the lease; waiting whether it is alive"
+                    "another audit holds the lease; waiting to see whether it is alive"
                 );
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
@@ -135,7 +135,7 @@ impl Audit<'_> {
                     source = self.source.name(),
                     begun = stored.started_at,
                     rows = stored.rows,
-                    "going on with an audit that did not come to its end"
+                    "resuming an audit that did not finish"
                 );
                 return Ok((after, stored));
             }

@@ -48,7 +48,7 @@ pub async fn lane(shared: &Shared) -> Result<()> {
         let begun = Instant::now();
         match session(shared, ended, &mut proofs).await {
             Ok(End::Done) => return Ok(()),
-            Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
+            Ok(End::Redefined) => tracing::info!("sources were redefined, reading them again"),
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             // The gate rejected rows that were mapped by the old definition. Nothing has moved, and the rows are read
             // again.

@@ -1,4 +1,4 @@
-//! The shape of the command line, with help that teaches. What a command takes beyond a flag or two stands with the command.
+//! The shape of the command line and its help. A command with more than a flag or two declares them in its own file.
 
 use crate::cli::audit::AuditCommand;
 use crate::cli::demo::DemoCommand;
@@ -87,9 +87,9 @@ pub enum Command {
     /// Exit codes: 0 nothing high or critical is open, 1 something is, 2 could not tell.
     #[command(after_help = "Example: gov-handoff findings --kind handoff_dlq --all")]
     Findings(FindingsCommand),
-    /// Look who is silent: a warning past three times a worker's cadence, critical past ten times
+    /// Show silent workers: a warning past three times a worker's cadence, critical past ten times
     ///
-    /// Exit codes: 0 everybody ticks, 1 somebody is silent, 2 could not tell. Any scheduler can do the same by
+    /// Exit codes: 0 every worker ticks, 1 a worker is silent, 2 could not tell. Any scheduler can do the same by
     /// `select * from fn_governance_watch()`.
     #[command(after_help = "Example: gov-handoff watch --once")]
     Watch {
@@ -109,7 +109,7 @@ pub enum Command {
     /// The rows that could not be handed off: see them, hand them off, or decide that they need not be
     #[command(subcommand, after_help = "Example: gov-handoff dlq replay --source birth_registry --dry-run")]
     Dlq(DlqCommand),
-    /// Whom each source believes; grant or revoke it
+    /// Show which producers each source trusts; grant or revoke trust
     #[command(
         subcommand,
         after_help = "Example: gov-handoff trust grant --source birth_registry --producer importer --dry-run"
@@ -177,12 +177,12 @@ impl Command {
         layer
     }
 
-    /// What this command wants otherwise than the daemon does, unless flags, environment or file say so.
+    /// Where this command's defaults differ from the daemon's. Flags, environment and file win over them.
     pub fn defaults(&self) -> Layer {
         match self {
             // `config` shows what the daemon would run with.
             Self::Run { .. } | Self::Config { .. } => Layer::default(),
-            // A tool that prints its result need not say what it does meanwhile.
+            // A command that prints its result need not log what it does meanwhile.
             _ => Layer { log: Some("warn".to_owned()), ..Layer::default() },
         }
     }

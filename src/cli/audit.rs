@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Keys named on a terminal; all of them are in `--json`.
 const SHOWN: i64 = 20;
-/// What of a long list of names is held before it is printed.
+/// Bytes of a long list of names that are buffered before they are printed.
 const BUFFER: usize = 64 << 10;
 
 #[derive(Args)]
@@ -45,7 +45,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
     reader = reader.only_tables().await?;
     let (sources, mut unreadable) = selected(&store, config, command.source.as_deref()).await?;
-    // All are read before the lease is taken: a wrong one keeps nobody from auditing.
+    // All bounds are parsed before the lease is taken, so that a wrong one does not block another audit.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
     let lease = audit::claim(&store).await?;
@@ -74,12 +74,12 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
         bar.finish_and_clear();
         match audited {
             Ok(progress) => results.push((name, progress)),
-            // The others are audited all the same; this one could not be told.
+            // The other sources are audited all the same.
             Err(e) if e.of_source => unreadable.push(e),
             Err(e) => return Err(e),
         }
     }
-    // The next audit forgets the names of this one, so they are told before it may begin.
+    // The next audit deletes the names of this one, so they are printed before the lease is given back.
     let told = if command.json {
         print_json(&store, &results, command.full, unreadable.is_empty()).await
     } else {
@@ -96,7 +96,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!clean)))
 }
 
-/// The sources to audit, and of each that has no definition to audit it by, why.
+/// The sources to audit, and an error for each source whose definition cannot be used.
 async fn selected(
     store: &Store,
     config: &Config,
@@ -134,7 +134,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     }
 }
 
-/// `all`: every source could be read. Written as it is read: with a million keys missing, a million are named.
+/// `all`: every source could be read. Keys are printed as they are read, because there may be a million of them.
 async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, all: bool) -> Result<()> {
     let clean = all && results.iter().all(|(_, p)| p.clean());
     output::part(format_args!("{{\"clean\":{clean},\"sources\":["));

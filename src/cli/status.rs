@@ -1,4 +1,4 @@
-//! `status`: how it fares. Exit code 1 when something is wrong.
+//! `status`: the state of the worker and its sources. Exit code 1 when something is wrong.
 
 use crate::cli::output;
 use crate::config::Config;

@@ -1,4 +1,4 @@
-//! `types`: what may go out.
+//! `types`: which event types are active.
 
 use crate::cli::{known, output};
 use crate::config::Config;
@@ -40,7 +40,7 @@ pub struct TypeSelection {
 }
 
 impl TypeSelection {
-    /// In our own words: the parser would ask for the names only, and not tell of the other two ways.
+    /// Rejects an empty selection here: the parser's own message would ask for names only, and not mention the two flags.
     fn refuse_none(&self) -> Result<()> {
         if self.types.is_empty() && !self.all && !self.findings {
             return Err(Error::config(
@@ -91,7 +91,7 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
                 if drained.refused > 0 {
                     refused = true;
                     output::line(format_args!(
-                        "{} were refused by the outbox; they are staged for a retry, and dead letters in the end",
+                        "{} were refused by the outbox; they are staged for a retry, and become dead letters if that fails",
                         output::count(drained.refused)
                     ));
                 }
@@ -130,7 +130,7 @@ async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>
         }
     };
     let names: Vec<_> = selection.types.into_iter().map(full).collect();
-    // All of them before the first is changed.
+    // All names are checked before the first type is changed.
     let known: Vec<_> = store.event_types().await?.into_iter().map(|t| t.event_type).collect();
     for name in &names {
         known::one_of("event type", name, &known)?;

@@ -41,7 +41,7 @@ pub async fn seek(
             let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
             match &claim {
                 Claim::Held { .. } if conflict => {
-                    store.resolve(&key(config), "the one that waited has the lease").await?;
+                    store.resolve(&key(config), "the instance that waited holds the lease now").await?;
                 }
                 Claim::Taken(view) if !once => {
                     look_around(&store).await?;
@@ -136,7 +136,7 @@ async fn farewell(config: &Config, conflict: bool) {
     }
     let resolved = async {
         let store = open(config, "gov-handoff standby").await?;
-        store.resolve(&key(config), "the one that waited was stopped").await
+        store.resolve(&key(config), "the instance that waited was stopped").await
     };
     let _ = tokio::time::timeout(FAREWELL, resolved).await;
 }
@@ -155,7 +155,7 @@ pub async fn look_around(store: &Writer) -> Result<()> {
             }
         }
         Err(e) if e.kind == Kind::Connection => return Err(e),
-        Err(e) => tracing::warn!(error = %e, "could not look who is silent"),
+        Err(e) => tracing::warn!(error = %e, "could not look for silent workers"),
     }
     Ok(())
 }

@@ -442,7 +442,7 @@ async fn legible(shared: &Shared, store: &Writer, rows: Vec<Arrived>) -> Result<
     if said.len() != texts.len() {
         return Err(Error::new(
             Kind::Internal,
-            "the server said another number of texts than it was asked for",
+            "the server returned another number of texts than it was asked for",
         ));
     }
     let mut said = said.into_iter();

@@ -104,7 +104,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
         let wait = at.duration_since(Instant::now()).as_secs();
         return Err(Error::new(
             Kind::Replication,
-            format!("the slot was given up for its size; it is taken again in {wait} s"),
+            format!("the slot was given up because of its size; the daemon takes it again in {wait} s"),
         ));
     }
     shared.stream.update(StreamState::attempt);
@@ -118,7 +118,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     if let Some(problem) = mended {
         tracing::warn!(
             %problem,
-            "the publication was mended; what was written meanwhile is left to the tables"
+            "the publication was repaired; rows written before that are left to the tables"
         );
         shared.not_vouched_for(&store).await?;
     }

@@ -64,8 +64,8 @@ pub async fn prepare<R>(
             return Err(Error::new(
                 Kind::Replication,
                 format!(
-                    "slot {} is older than publication {}, which was dropped and made again, and cannot see it; have both made \
-                     anew by `gov-handoff replication teardown` and `gov-handoff replication setup`",
+                    "slot {} is older than publication {}, which was dropped and created again, and cannot see it; run \
+                     `gov-handoff replication teardown`, then `gov-handoff replication setup`",
                     config.slot, config.publication
                 ),
             ));
