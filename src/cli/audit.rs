@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
 use crate::store::audit::Discrepancy;
-use crate::store::lease::Kept;
+use crate::store::lease::{Kept, Lease};
 use crate::store::read::Span;
 use crate::store::source::Registered;
 use crate::store::{Store, connect};
@@ -22,7 +22,7 @@ const BUFFER: usize = 64 << 10;
 
 #[derive(Args)]
 pub struct AuditCommand {
-    /// Every row, in resumable chunks; else what is not older than the last certificate
+    /// Check every row, in resumable chunks [default: rows not older than the last certificate]
     #[arg(long)]
     pub full: bool,
     /// Repair nothing
@@ -53,26 +53,8 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let mut results = Vec::new();
     for (source, since) in sources.into_iter().zip(bounds) {
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
-        let bar = match bar(&store, &source).await.map_err(Error::of_source) {
-            Ok(bar) => bar,
-            Err(e) if e.of_source => {
-                unreadable.push(e.context(format!("audit of {}", source.name())));
-                continue;
-            }
-            Err(e) => return Err(e),
-        };
         let name = source.name().to_owned();
-        let audit = Audit {
-            store: &store,
-            reader: &mut reader,
-            lease: &lease,
-            intake: &config.worker,
-            source,
-            scope: &scope,
-        };
-        let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")));
-        bar.finish_and_clear();
-        match audited {
+        match audit_one(config, &store, &mut reader, &lease, source, &scope).await {
             Ok(progress) => results.push((name, progress)),
             // The other sources are audited all the same.
             Err(e) if e.of_source => unreadable.push(e),
@@ -94,6 +76,26 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     }
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
+}
+
+/// Audits one source, with a progress bar.
+async fn audit_one(
+    config: &Config,
+    store: &Store,
+    reader: &mut Store,
+    lease: &Lease,
+    source: Arc<Source>,
+    scope: &Scope,
+) -> Result<Progress> {
+    let about = format!("audit of {}", source.name());
+    let bar = match bar(store, &source).await.map_err(Error::of_source) {
+        Err(e) if e.of_source => return Err(e.context(about)),
+        bar => bar?,
+    };
+    let audit = Audit { store, reader, lease, intake: &config.worker, source, scope };
+    let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(about));
+    bar.finish_and_clear();
+    audited
 }
 
 /// The sources to audit, and an error for each source whose definition cannot be used.

@@ -51,7 +51,7 @@ pub enum DlqCommand {
     Replay(DlqDecision),
     /// Decide that the rows need no handoff (needs --reason)
     Discard(DlqDecision),
-    /// Decide that something else took the rows' place (needs --reason)
+    /// Decide that other rows took the place of these (needs --reason)
     Supersede(DlqDecision),
 }
 

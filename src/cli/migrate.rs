@@ -29,7 +29,7 @@ pub enum MigrateAction {
         #[arg(long)]
         json: bool,
     },
-    /// Take back what was created; refuses when that would discard recorded handoffs, and while our slot is there
+    /// Drop what was created; refused if recorded handoffs would be discarded, or while our slot exists
     Revert {
         /// Discard recorded handoffs and source rows in tables that migrate created
         #[arg(long)]
