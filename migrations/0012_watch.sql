@@ -83,7 +83,7 @@ begin
     if not found then
         raise exception 'lease % is no longer held by % in term %', p_worker, p_owner, p_term using errcode = 'GH001';
     end if;
-    -- Only if the type is active: a heartbeat without a subscriber is not worth keeping. If a live outbox rejects the
+    -- Only if the type is active: a heartbeat that no operator asked for is not kept. If a live outbox rejects the
     -- event, the beat in the lease row must stand, because other instances watch that row.
     begin
         insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,

@@ -156,46 +156,17 @@ impl Checker<'_> {
         stretch: &[Recorded],
         progress: &mut Progress,
     ) -> Result<Vec<(Discrepancy, String)>> {
-        let canonical = |signal: &Recorded| {
-            let key = signal.key.as_deref().and_then(|key| Key::parse(self.source.id_type(), key));
-            key.map(|key| key.to_string())
-        };
-        let named: Vec<_> = stretch.iter().filter(|s| s.named).map(|s| (s, canonical(s))).collect();
+        let named: Vec<_> = stretch.iter().filter(|s| s.named).map(|s| (s, self.canonical_key(s))).collect();
         let keys: BTreeSet<&String> = named.iter().filter_map(|(_, key)| key.as_ref()).collect();
         let keys: Vec<String> = keys.into_iter().cloned().collect();
         let absent: HashSet<String> = self.store.absent_keys(self.source, &keys).await?.into_iter().collect();
-        // The identity of a row that took another row's key is its own as well.
-        let own = |key: &str, signal: &Recorded| {
-            let identity = &self.source.identity;
-            let object = signal.object_ref.as_deref().unwrap_or_default();
-            let replacement = identity.signal_of_replacement(key, &signal.kind, object);
-            if replacement == signal.id { replacement } else { identity.signal(key, &signal.kind) }
-        };
-        let stray = |(signal, key): &(&Recorded, Option<String>)| {
-            let key = key.as_ref().filter(|key| !absent.contains(*key))?;
-            let own = own(key, signal);
-            (own != signal.id).then(|| Expected::new(self.source, key, own))
-        };
-        let strays: Vec<Expected> = named.iter().filter_map(stray).collect();
-        let nowhere: HashSet<Uuid> = if strays.is_empty() {
-            HashSet::new()
-        } else {
-            self.store.unaccounted(self.source.name(), &strays).await?.into_iter().collect()
-        };
-        // The key was retired whole, and this signal is the row's own, not that of a row that took the key.
-        let again = |signal: &Recorded| {
-            let key = canonical(signal).filter(|_| signal.key_retired);
-            key.is_some_and(|key| self.source.identity.signal(&key, &signal.kind) == signal.id)
-        };
+        // Each signal with its key, if a row has that key.
+        let with_row: Vec<_> =
+            named.into_iter().map(|(s, key)| (s, key.filter(|key| !absent.contains(key)))).collect();
+        let nowhere = self.own_signals_nowhere(&with_row).await?;
         let mut names = Vec::new();
-        for (signal, key) in named {
-            let verdict = match key.filter(|key| !absent.contains(key)).map(|key| own(&key, signal)) {
-                None => Some(Discrepancy::Orphan),
-                Some(own) if own != signal.id && nowhere.contains(&own) => Some(Discrepancy::Orphan),
-                Some(own) if own != signal.id || signal.twice || again(signal) => Some(Discrepancy::Doubled),
-                Some(_) => None,
-            };
-            let Some(verdict) = verdict else { continue };
+        for (signal, key) in with_row {
+            let Some(verdict) = self.verdict(signal, key.as_deref(), &nowhere) else { continue };
             // A signal without a key is named by its id.
             let name = signal.key.clone().unwrap_or_else(|| signal.id.to_string());
             if verdict == Discrepancy::Doubled {
@@ -208,6 +179,55 @@ impl Checker<'_> {
             names.push((verdict, name));
         }
         Ok(names)
+    }
+
+    /// What is wrong with one signal, if anything. `key`: its key, if a row has it. `nowhere`: see
+    /// [`Self::own_signals_nowhere`].
+    fn verdict(&self, signal: &Recorded, key: Option<&str>, nowhere: &HashSet<Uuid>) -> Option<Discrepancy> {
+        let own = key.map(|key| self.own_identity(key, signal));
+        match own {
+            None => Some(Discrepancy::Orphan),
+            Some(own) if own != signal.id && nowhere.contains(&own) => Some(Discrepancy::Orphan),
+            Some(own) if own != signal.id || signal.twice || self.is_retired(signal) => {
+                Some(Discrepancy::Doubled)
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The signal's key as the source's type writes it; `None` if the type cannot have such a key.
+    fn canonical_key(&self, signal: &Recorded) -> Option<String> {
+        let key = signal.key.as_deref().and_then(|key| Key::parse(self.source.id_type(), key));
+        key.map(|key| key.to_string())
+    }
+
+    /// The identity that a signal of this key and kind should have. The identity of a row that took another row's key is
+    /// its own as well.
+    fn own_identity(&self, key: &str, signal: &Recorded) -> Uuid {
+        let identity = &self.source.identity;
+        let object = signal.object_ref.as_deref().unwrap_or_default();
+        let replacement = identity.signal_of_replacement(key, &signal.kind, object);
+        if replacement == signal.id { replacement } else { identity.signal(key, &signal.kind) }
+    }
+
+    /// For the signals whose id is not their own identity: which of those identities no signal accounts for.
+    async fn own_signals_nowhere(&self, with_row: &[(&Recorded, Option<String>)]) -> Result<HashSet<Uuid>> {
+        let stray = |(signal, key): &(&Recorded, Option<String>)| {
+            let key = key.as_ref()?;
+            let own = self.own_identity(key, signal);
+            (own != signal.id).then(|| Expected::new(self.source, key, own))
+        };
+        let strays: Vec<Expected> = with_row.iter().filter_map(stray).collect();
+        if strays.is_empty() {
+            return Ok(HashSet::new());
+        }
+        Ok(self.store.unaccounted(self.source.name(), &strays).await?.into_iter().collect())
+    }
+
+    /// The key was retired whole, and this signal is the row's own, not that of a row that took the key.
+    fn is_retired(&self, signal: &Recorded) -> bool {
+        let key = self.canonical_key(signal).filter(|_| signal.key_retired);
+        key.is_some_and(|key| self.source.identity.signal(&key, &signal.kind) == signal.id)
     }
 
     /// The chunk's counts, names and end are one commit. Its repairs were committed before and are idempotent. So a

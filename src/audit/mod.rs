@@ -15,11 +15,13 @@ mod progress;
 pub use progress::{AuditDepth, Phase, Progress, Scope, Terms};
 
 use crate::core::handoff::Source;
+use crate::core::row::Row;
 use crate::core::time::parse_timestamptz;
 use crate::error::{Error, Kind, Result};
 use crate::failpoint::failpoint;
 use crate::instance;
 use crate::store::Store;
+use crate::store::audit::Discrepancy;
 use crate::store::lease::{Claim, Lease};
 use check::Checker;
 use std::sync::Arc;
@@ -61,7 +63,7 @@ pub async fn claim(store: &Store) -> Result<Lease> {
             Claim::Taken(view) => {
                 tracing::info!(
                     holder = view.owner,
-                    "another audit holds the lease; waiting whether it is alive"
+                    "another audit holds the lease; waiting to see whether it is alive"
                 );
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
@@ -135,7 +137,7 @@ impl Audit<'_> {
                     source = self.source.name(),
                     begun = stored.started_at,
                     rows = stored.rows,
-                    "going on with an audit that did not come to its end"
+                    "resuming an audit that did not finish"
                 );
                 return Ok((after, stored));
             }
@@ -163,27 +165,9 @@ impl Audit<'_> {
                 .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
                 .await?;
             let mut names = vec![];
-            match rows.last() {
-                Some((_, last)) => {
-                    let end = self.source.key(last).to_owned();
-                    let chunk = checker.look(rows, &progress.repairing).await?;
-                    // A killed attempt may have noted keys beyond the end of this chunk, because rows were added
-                    // meanwhile. The next chunk counts them.
-                    let own = chunk.keys(&self.source);
-                    let mut beyond = std::mem::take(&mut progress.repairing);
-                    beyond.retain(|(key, _)| !own.iter().any(|(own, _)| own == key));
-                    if !self.scope.check && !chunk.lacking.is_empty() {
-                        // Stored before the repair: an audit that resumes after a kill finds these rows recorded, and
-                        // still has to count them as missing. The chunk's end and counts stay where they were.
-                        progress.repairing = own.into_iter().chain(beyond.iter().cloned()).collect();
-                        checker.keep(after.as_deref(), progress, &[], begun).await?;
-                        begun = Instant::now();
-                        failpoint("audit_before_repair");
-                        checker.repair(&chunk).await?;
-                    }
-                    names = chunk.names(&self.source);
-                    progress.count(chunk.rows, chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
-                    progress.repairing = beyond;
+            match rows.last().map(|(_, last)| self.source.key(last).to_owned()) {
+                Some(end) => {
+                    names = self.check_chunk(checker, rows, after.as_deref(), progress, &mut begun).await?;
                     after = Some(end);
                 }
                 None => {
@@ -196,6 +180,36 @@ impl Audit<'_> {
             report(progress);
         }
         Ok(after)
+    }
+
+    /// Compares one chunk of rows, repairs it unless this is a check, and counts it. Returns the names of what is missing.
+    /// `after`: the end of the chunk before it. `begun`: from when on the time of this chunk is not stored yet.
+    async fn check_chunk(
+        &self,
+        checker: &Checker<'_>,
+        rows: Vec<(bool, Row)>,
+        after: Option<&str>,
+        progress: &mut Progress,
+        begun: &mut Instant,
+    ) -> Result<Vec<(Discrepancy, String)>> {
+        let chunk = checker.look(rows, &progress.repairing).await?;
+        // A killed attempt may have noted keys beyond the end of this chunk, because rows were added meanwhile. The next
+        // chunk counts them.
+        let own = chunk.keys(&self.source);
+        let mut beyond = std::mem::take(&mut progress.repairing);
+        beyond.retain(|(key, _)| !own.iter().any(|(own, _)| own == key));
+        if !self.scope.check && !chunk.lacking.is_empty() {
+            // Stored before the repair: an audit that resumes after a kill finds these rows recorded, and still has to
+            // count them as missing. The chunk's end and counts stay where they were.
+            progress.repairing = own.into_iter().chain(beyond.iter().cloned()).collect();
+            checker.keep(after, progress, &[], *begun).await?;
+            *begun = Instant::now();
+            failpoint("audit_before_repair");
+            checker.repair(&chunk).await?;
+        }
+        progress.count(chunk.rows, chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
+        progress.repairing = beyond;
+        Ok(chunk.names(&self.source))
     }
 
     /// The rows not older than the last certificate, in one snapshot.

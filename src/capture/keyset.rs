@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Cold holes are read at most this often: they are rarely filled, but never forgotten.
 const ALL_RANGES_EVERY: Duration = Duration::from_secs(1);
-/// For a source with very many holes: all ranges are read so seldom that it takes at most this fraction of the lane's
-/// time.
+/// For a source with very many holes: reading all ranges may take at most one part in this many of the lane's time.
 const ALL_RANGES_SHARE: u32 = 20;
 /// How often the lane checks whether holes may go cold.
 const COOL_EVERY: Duration = Duration::from_secs(1);

@@ -111,7 +111,7 @@ impl Repairs {
             tracing::warn!(
                 source = source.name(),
                 missed,
-                "the stream did not bring these; handed off by the reconciler"
+                "the stream did not bring these rows; the reconciler hands them off"
             );
             let key = format!("handoff_missed:{}", source.name());
             let detail = json!({ "source": source.name(), "rows": missed });

@@ -1,23 +1,23 @@
 //! The table lane: reads the tables themselves, in every mode, each source in its turn.
 //!
-//! While there is no stream, this lane *is* the capture. It reads by key and open id ranges, and adapts: a busy
+//! While there is no stream, only this lane finds new rows. It reads by key and open id ranges, and adapts: a busy
 //! source is read every few milliseconds, an idle one rarely. While there is a stream, this lane reconciles: the same
 //! pass, every few seconds, hands off only what the stream did not bring. Sources whose keys have no ranges are read
 //! by the frontier.
 
-use crate::capture::frontier::{CertifyingPass, Proof};
+mod certify;
+mod unreadable;
+
+use crate::capture::frontier::Proof;
 use crate::capture::keyset::RangePass;
 use crate::capture::shared::{End, Shared};
 use crate::capture::turn::Turn;
-use crate::core::captured_by::CapturedBy;
 use crate::core::finding::Severity;
 use crate::core::mode::next_pause;
-use crate::core::stream_state::Unsettled;
 use crate::daemon::pause::Pause;
 use crate::daemon::sessions::{open_writer, patience};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::handoff::deliver::Outcome;
-use crate::store::findings::Finding;
 use crate::store::source::Registered;
 use crate::store::source::catalogue::Strategy;
 use crate::store::{Reader, Writer, connect};
@@ -25,8 +25,8 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The longest pause between two sessions. Short, because this lane may be the only capture, and a connection attempt
-/// is cheap.
+/// The longest pause between two sessions. Short, because this lane may be the only one that finds new rows, and a
+/// connection attempt is cheap.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A session that lasted this long did work: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(2);
@@ -36,8 +36,6 @@ const CERTIFY_AGAIN: Duration = Duration::from_millis(100);
 const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 /// A pass that gave way to a session that waited for the source's lock is tried again after this time.
 const GAVE_WAY_PAUSE: Duration = Duration::from_secs(1);
-/// An open finding about an unreadable source is counted again this often.
-const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs sessions until told to stop. After an error the next session starts over from what is durable.
 pub async fn lane(shared: &Shared) -> Result<()> {
@@ -48,7 +46,7 @@ pub async fn lane(shared: &Shared) -> Result<()> {
         let begun = Instant::now();
         match session(shared, ended, &mut proofs).await {
             Ok(End::Done) => return Ok(()),
-            Ok(End::Redefined) => tracing::info!("sources were redefined, reading them anew"),
+            Ok(End::Redefined) => tracing::info!("sources were redefined, reading them again"),
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
             // The gate rejected rows that were mapped by the old definition. Nothing has moved, and the rows are read
             // again.
@@ -108,7 +106,6 @@ impl TableSession<'_> {
     /// Takes turns until told to stop.
     async fn attend(&mut self, turns: &mut Vec<Turn>) -> Result<End> {
         let shared = self.shared;
-        let broken_pause = self.broken_pause();
         let mut checked_at = Instant::now();
         let mut definitions = shared.definitions.subscribe();
         let mut mode = shared.stream.mode_changes();
@@ -121,7 +118,7 @@ impl TableSession<'_> {
             }
             let now = Instant::now();
             // An operator may have repaired the table, and no event would tell the daemon.
-            if self.unreadable > 0 && now >= checked_at + broken_pause {
+            if self.unreadable > 0 && now >= checked_at + self.broken_pause() {
                 *turns = self.turns(std::mem::take(turns)).await?;
                 checked_at = Instant::now();
             }
@@ -133,18 +130,7 @@ impl TableSession<'_> {
                 return self.failed.take().map_or(Ok(End::Done), Err);
             }
             self.settle(turns).await?;
-            let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
-            // A certificate does not wait for a slower cadence of reading. One that failed is not tried again at
-            // once.
-            let certificates = turns
-                .iter()
-                .filter_map(|t| t.certificate_in(&shared.term.config))
-                .min()
-                .unwrap_or(BROKEN_PAUSE);
-            next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
-            if self.unreadable > 0 {
-                next = next.min(checked_at + broken_pause);
-            }
+            let next = self.next_wake(turns, now, checked_at);
             tokio::select! {
                 () = shared.term.told_to_stop() => {}
                 _ = definitions.changed() => { definitions.mark_changed(); }
@@ -161,6 +147,22 @@ impl TableSession<'_> {
                 () = tokio::time::sleep_until(next.into()) => {}
             }
         }
+    }
+
+    /// When the next turn, certificate or check of the unreadable sources is due. `now`: when the last round began.
+    fn next_wake(&self, turns: &[Turn], now: Instant, checked_at: Instant) -> Instant {
+        let mut next = turns.iter().map(|t| t.due).min().unwrap_or_else(|| now + BROKEN_PAUSE);
+        // A certificate does not wait for a slower cadence of reading. One that failed is not tried again at once.
+        let certificates = turns
+            .iter()
+            .filter_map(|t| t.certificate_in(&self.shared.term.config))
+            .min()
+            .unwrap_or(BROKEN_PAUSE);
+        next = next.min(Instant::now() + certificates.max(CERTIFY_AGAIN));
+        if self.unreadable > 0 {
+            next = next.min(checked_at + self.broken_pause());
+        }
+        next
     }
 
     /// The sources that can be read. The others leave a finding and are tried again soon. A source that has a turn
@@ -197,23 +199,6 @@ impl TableSession<'_> {
         Ok(turns)
     }
 
-    /// Reports a source that gets no turn, and why. A single run ends with this error, after the other sources had
-    /// their turns.
-    async fn not_read(&mut self, name: &str, mut e: Error) -> Result<()> {
-        tracing::error!(source = name, error = %e, "source cannot be read");
-        let detail = json!({ "source": name, "problem": e.to_string() });
-        let key = format!("source_unreadable:{name}");
-        self.writer
-            .raise(&Finding { kind: "source_unreadable", key, severity: Severity::High, detail })
-            .await?;
-        self.unreadable += 1;
-        if self.shared.term.once {
-            e.of_source = true;
-            self.failed.get_or_insert(e);
-        }
-        Ok(())
-    }
-
     async fn take_turn(&mut self, turn: &mut Turn) -> Result<()> {
         let begun = Instant::now();
         let outcome = self.look(turn).await;
@@ -234,27 +219,33 @@ impl TableSession<'_> {
         let found = self.judge(turn, outcome).await?;
         self.readable(turn).await?;
         self.say_batch(turn).await?;
-        let intent = self.shared.term.config.intent;
+        turn.pause = self.pause_after(turn, found, begun);
+        // A pass that gave way did not take long, so its pause is short.
+        turn.due = Instant::now() + if put_off { GAVE_WAY_PAUSE } else { turn.pause };
+        Ok(())
+    }
+
+    /// How long until the next turn of the source, after one that began at `begun` and found this many rows.
+    fn pause_after(&self, turn: &Turn, found: i64, begun: Instant) -> Duration {
+        let config = &self.shared.term.config;
         let fast = self.shared.stream.read(|stream| {
-            stream.mode.hurries(intent)
+            stream.mode.hurries(config.intent)
                 || stream.unsettled.is_some()
                 || stream.unstreamed.contains(turn.source.name())
         });
-        turn.pause = if fast {
-            let slowest = self.shared.term.config.poll_interval;
+        let pause = if fast {
+            let slowest = config.poll_interval;
             let window = Duration::from_millis(turn.source.definition.coalesce_window_ms);
             next_pause(usize::try_from(found).unwrap_or(0), turn.pause, slowest)
                 .max(window.min(slowest.max(window)))
         } else {
-            self.shared.term.config.reconcile_interval
+            config.reconcile_interval
         };
-        if matches!(turn.strategy, Strategy::Frontier { .. }) {
+        match turn.strategy {
+            Strategy::Ranges { .. } => pause,
             // Each pass is a sequential scan. It may take a tenth of the lane's time at most.
-            turn.pause = turn.pause.max(begun.elapsed() * 10);
+            Strategy::Frontier { .. } => pause.max(begun.elapsed() * 10),
         }
-        // A pass that gave way did not take long, so its pause is short.
-        turn.due = Instant::now() + if put_off { GAVE_WAY_PAUSE } else { turn.pause };
-        Ok(())
     }
 
     /// One pass over the source. A single run has no later turn, so it repeats a pass that gave way.
@@ -282,36 +273,6 @@ impl TableSession<'_> {
             }
             Strategy::Frontier { .. } => self.certify(turn).await,
         }
-    }
-
-    fn broken_pause(&self) -> Duration {
-        BROKEN_PAUSE.min(self.shared.term.config.reconcile_interval)
-    }
-
-    /// Reports an error that concerns this source only. The other sources go on.
-    async fn unreadable(&mut self, turn: &mut Turn, e: Error) -> Result<()> {
-        let name = turn.source.name();
-        tracing::error!(source = name, error = %e, "source cannot be read");
-        turn.doubted = true;
-        let detail = json!({ "source": name, "problem": e.to_string() });
-        let key = format!("source_unreadable:{name}");
-        let finding = Finding { kind: "source_unreadable", key, severity: Severity::High, detail };
-        self.writer.sustain(&finding, UNREADABLE_EVERY).await?;
-        if self.shared.term.once {
-            self.failed.get_or_insert(e);
-        }
-        Ok(())
-    }
-
-    /// Resolves the finding once the last turn and the last certifying pass, as far as they ran, have worked.
-    async fn readable(&self, turn: &mut Turn) -> Result<()> {
-        if turn.doubted && !turn.unreadable && turn.uncertified_until.is_none() {
-            self.writer
-                .resolve(&format!("source_unreadable:{}", turn.source.name()), "readable again")
-                .await?;
-            turn.doubted = false;
-        }
-        Ok(())
     }
 
     /// How many rows a pass found; an error if the session cannot go on.
@@ -372,81 +333,6 @@ impl TableSession<'_> {
                 "of": batch.most(), "reason": "a batch took longer than it may" })
         };
         reduced.set(&self.writer, batch.is_reduced().then(|| (Severity::Warning, detail()))).await
-    }
-
-    /// Runs the certifying passes that are due, as long as no source waits to be read. After a fault every
-    /// certificate is due, and so is every row; rows come first.
-    async fn certify_some(&mut self, turns: &mut [Turn]) -> Result<()> {
-        for i in 0..turns.len() {
-            if self.shared.term.stopping() {
-                break;
-            }
-            let waiting = turns.iter().any(|t| t.due <= Instant::now());
-            let may = !waiting || turns[i].proof.is_overdue(&self.shared.term.config, self.begun);
-            if may && self.certificate_is_due(&turns[i]) {
-                let turn = &mut turns[i];
-                match self.certify(turn).await {
-                    Err(e) if e.of_source && !turn.may_halve(&e) => {
-                        turn.uncertified_until = Some(Instant::now() + self.broken_pause());
-                        self.unreadable(turn, e).await?;
-                    }
-                    outcome => {
-                        turn.uncertified_until = match &outcome {
-                            Ok(_) => None,
-                            Err(e) if gave_way(e) => Some(Instant::now() + GAVE_WAY_PAUSE),
-                            Err(_) => turn.uncertified_until,
-                        };
-                        self.judge(turn, outcome).await?;
-                        self.readable(turn).await?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a source that is read by ranges is due for its certifying pass. A single run leaves that to the
-    /// daemon.
-    fn certificate_is_due(&self, turn: &Turn) -> bool {
-        !self.shared.term.once
-            && !self.shared.pacing.defers()
-            && turn.certificate_in(&self.shared.term.config).is_some_and(|wait| wait.is_zero())
-    }
-
-    async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
-        let batch = i32::try_from(turn.batch.rows()).unwrap_or(5_000);
-        let pass = CertifyingPass {
-            shared: self.shared,
-            reader: &mut self.reader,
-            writer: &self.writer,
-            source: &turn.source,
-            batch,
-            captured_by: match turn.strategy {
-                Strategy::Ranges { .. } => CapturedBy::Certify,
-                Strategy::Frontier { .. } => self.shared.captured_by(),
-            },
-        };
-        pass.run(&mut turn.proof).await
-    }
-}
-
-impl TableSession<'_> {
-    /// Ends the time of [`Unsettled`] rows: every source was read at a moment when all of their transactions had
-    /// ended, so the rows were visible.
-    async fn settle(&self, turns: &[Turn]) -> Result<()> {
-        let Some(before) = self.shared.stream.read(|stream| stream.unsettled) else { return Ok(()) };
-        let closed_at = match before.closed_at {
-            Some(at) => at,
-            None if self.reader.snapshot().await?.xmin < before.below => return Ok(()),
-            None => Instant::now(),
-        };
-        // A source that cannot be read is not waited for: its rows are found once it can be read.
-        let read =
-            |turn: &Turn| turn.unreadable || self.shared.looks.at(turn.source.name()) > Some(closed_at);
-        let left = Unsettled { closed_at: Some(closed_at), ..before };
-        let left = (!turns.iter().all(read)).then_some(left);
-        self.shared.stream.update(|stream| stream.settle(before, left));
-        Ok(())
     }
 }
 

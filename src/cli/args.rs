@@ -1,4 +1,4 @@
-//! The shape of the command line, with help that teaches. What a command takes beyond a flag or two stands with the command.
+//! The shape of the command line and its help. A command with more than a flag or two declares them in its own file.
 
 use crate::cli::audit::AuditCommand;
 use crate::cli::demo::DemoCommand;
@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 ///
 ///   export DATABASE_URL=postgres://user:password@host/database
 ///   gov-handoff migrate              create what is missing, load the default sources
-///   gov-handoff types activate --all  let signals out (they are captured until then)
+///   gov-handoff types activate --all  emit signals (they are captured until then)
 ///   gov-handoff run                  stream where possible, poll where not
 ///   gov-handoff status               see how it fares
 ///
@@ -37,7 +37,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Create what is missing in the database, or see, or take back, what was created
+    /// Create the tables and functions that are missing in the database; show or revert what was created
     #[command(after_help = "Example: gov-handoff migrate && gov-handoff migrate status")]
     Migrate(MigrateCommand),
     /// Load, list and check the sources and their rules
@@ -46,7 +46,7 @@ pub enum Command {
         after_help = "Example: gov-handoff sources check my-sources.toml && gov-handoff sources apply my-sources.toml"
     )]
     Sources(SourcesCommand),
-    /// List event types, let their signals out or hold them back
+    /// List event types; activate a type to emit its signals, deactivate it to capture them
     #[command(subcommand, after_help = "Example: gov-handoff types activate object_born object_retired")]
     Types(TypesCommand),
     /// Run the daemon
@@ -54,7 +54,7 @@ pub enum Command {
     Run {
         #[arg(long, help = config::help("mode"), value_name = "auto|stream|poll")]
         mode: Option<String>,
-        /// Handle all that is there, then exit
+        /// Hand off everything that is there, then exit
         #[arg(long)]
         once: bool,
         #[arg(long, help = config::help("listen"), value_name = "ADDRESS:PORT", conflicts_with = "once")]
@@ -82,14 +82,14 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// What is wrong, the gravest first; resolved findings with --all
+    /// List the findings, the most severe first; resolved findings with --all
     ///
     /// Exit codes: 0 nothing high or critical is open, 1 something is, 2 could not tell.
     #[command(after_help = "Example: gov-handoff findings --kind handoff_dlq --all")]
     Findings(FindingsCommand),
-    /// Look who is silent: a warning past three times a worker's cadence, critical past ten times
+    /// Show silent workers: a warning past three times a worker's cadence, critical past ten times
     ///
-    /// Exit codes: 0 everybody ticks, 1 somebody is silent, 2 could not tell. Any scheduler can do the same by
+    /// Exit codes: 0 every worker ticks, 1 a worker is silent, 2 could not tell. Any scheduler can do the same by
     /// `select * from fn_governance_watch()`.
     #[command(after_help = "Example: gov-handoff watch --once")]
     Watch {
@@ -103,13 +103,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Hand off a stretch of a source again; what is recorded stays as it is
+    /// Read rows of a source again and hand off what is missing; recorded signals stay as they are
     #[command(after_help = "Example: gov-handoff replay --source birth_registry --from 2026-11-16 --dry-run")]
     Replay(ReplayCommand),
-    /// The rows that could not be handed off: see them, hand them off, or decide that they need not be
+    /// Dead letters, the rows that could not be handed off: list, replay, discard or supersede them
     #[command(subcommand, after_help = "Example: gov-handoff dlq replay --source birth_registry --dry-run")]
     Dlq(DlqCommand),
-    /// Whom each source believes; grant or revoke it
+    /// Show which producers each source trusts; grant or revoke trust
     #[command(
         subcommand,
         after_help = "Example: gov-handoff trust grant --source birth_registry --producer importer --dry-run"
@@ -177,12 +177,12 @@ impl Command {
         layer
     }
 
-    /// What this command wants otherwise than the daemon does, unless flags, environment or file say so.
+    /// Where this command's defaults differ from the daemon's. Flags, environment and file win over them.
     pub fn defaults(&self) -> Layer {
         match self {
             // `config` shows what the daemon would run with.
             Self::Run { .. } | Self::Config { .. } => Layer::default(),
-            // A tool that prints its result need not say what it does meanwhile.
+            // A command that prints its result need not log what it does meanwhile.
             _ => Layer { log: Some("warn".to_owned()), ..Layer::default() },
         }
     }

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
 use crate::store::audit::Discrepancy;
-use crate::store::lease::Kept;
+use crate::store::lease::{Kept, Lease};
 use crate::store::read::Span;
 use crate::store::source::Registered;
 use crate::store::{Store, connect};
@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 /// Keys named on a terminal; all of them are in `--json`.
 const SHOWN: i64 = 20;
-/// What of a long list of names is held before it is printed.
+/// Bytes of a long list of names that are buffered before they are printed.
 const BUFFER: usize = 64 << 10;
 
 #[derive(Args)]
 pub struct AuditCommand {
-    /// Every row, in resumable chunks; else what is not older than the last certificate
+    /// Check every row, in resumable chunks [default: rows not older than the last certificate]
     #[arg(long)]
     pub full: bool,
     /// Repair nothing
@@ -45,7 +45,7 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
     reader = reader.only_tables().await?;
     let (sources, mut unreadable) = selected(&store, config, command.source.as_deref()).await?;
-    // All are read before the lease is taken: a wrong one keeps nobody from auditing.
+    // All bounds are parsed before the lease is taken, so that a wrong one does not block another audit.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
     let lease = audit::claim(&store).await?;
@@ -53,33 +53,15 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     let mut results = Vec::new();
     for (source, since) in sources.into_iter().zip(bounds) {
         let scope = Scope { full: command.full, check: command.check, since: Span { from: since, to: None } };
-        let bar = match bar(&store, &source).await.map_err(Error::of_source) {
-            Ok(bar) => bar,
-            Err(e) if e.of_source => {
-                unreadable.push(e.context(format!("audit of {}", source.name())));
-                continue;
-            }
-            Err(e) => return Err(e),
-        };
         let name = source.name().to_owned();
-        let audit = Audit {
-            store: &store,
-            reader: &mut reader,
-            lease: &lease,
-            intake: &config.worker,
-            source,
-            scope: &scope,
-        };
-        let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(format!("audit of {name}")));
-        bar.finish_and_clear();
-        match audited {
+        match audit_one(config, &store, &mut reader, &lease, source, &scope).await {
             Ok(progress) => results.push((name, progress)),
-            // The others are audited all the same; this one could not be told.
+            // The other sources are audited all the same.
             Err(e) if e.of_source => unreadable.push(e),
             Err(e) => return Err(e),
         }
     }
-    // The next audit forgets the names of this one, so they are told before it may begin.
+    // The next audit deletes the names of this one, so they are printed before the lease is given back.
     let told = if command.json {
         print_json(&store, &results, command.full, unreadable.is_empty()).await
     } else {
@@ -96,7 +78,27 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!clean)))
 }
 
-/// The sources to audit, and of each that has no definition to audit it by, why.
+/// Audits one source, with a progress bar.
+async fn audit_one(
+    config: &Config,
+    store: &Store,
+    reader: &mut Store,
+    lease: &Lease,
+    source: Arc<Source>,
+    scope: &Scope,
+) -> Result<Progress> {
+    let about = format!("audit of {}", source.name());
+    let bar = match bar(store, &source).await.map_err(Error::of_source) {
+        Err(e) if e.of_source => return Err(e.context(about)),
+        bar => bar?,
+    };
+    let audit = Audit { store, reader, lease, intake: &config.worker, source, scope };
+    let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(about));
+    bar.finish_and_clear();
+    audited
+}
+
+/// The sources to audit, and an error for each source whose definition cannot be used.
 async fn selected(
     store: &Store,
     config: &Config,
@@ -134,7 +136,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     }
 }
 
-/// `all`: every source could be read. Written as it is read: with a million keys missing, a million are named.
+/// `all`: every source could be read. Keys are printed as they are read, because there may be a million of them.
 async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, all: bool) -> Result<()> {
     let clean = all && results.iter().all(|(_, p)| p.clean());
     output::part(format_args!("{{\"clean\":{clean},\"sources\":["));

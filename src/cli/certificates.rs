@@ -1,4 +1,4 @@
-//! `certificates` and `retire`: what was proven, and letting go of what was.
+//! `certificates` and `retire`: shows what was certified, and removes certified signals.
 
 use crate::cli::{output, time};
 use crate::config::Config;
@@ -64,13 +64,13 @@ pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff retire").await?;
     let bar = ProgressBar::new_spinner();
     let signals = all(&bar, async || store.retire(&config.worker, before, CHUNK).await).await?;
-    // After the signals: a capture may go once its signal is recorded or retired.
+    // After the signals: a capture may be removed once its signal is recorded or retired.
     let drained = all(&bar, async || store.retire_drained(before, CHUNK).await).await?;
     let notices = all(&bar, async || store.retire_notices(before, CHUNK).await).await?;
     bar.finish_and_clear();
     output::line(format_args!("{} certified signals retired", output::count(signals)));
     if drained > 0 {
-        output::line(format_args!("{} captures that were drained since removed", output::count(drained)));
+        output::line(format_args!("{} drained captures removed", output::count(drained)));
     }
     if notices > 0 {
         let what = "old certificates, heartbeats and announcements removed";
@@ -79,7 +79,7 @@ pub async fn retire(config: &Config, before: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Chunk after chunk until none is left; how much that was.
+/// Runs chunk after chunk until nothing is left. Returns the total.
 async fn all(bar: &ProgressBar, chunk: impl AsyncFn() -> Result<i64>) -> Result<i64> {
     let mut total = 0;
     loop {

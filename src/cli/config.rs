@@ -1,4 +1,4 @@
-//! `config`: what is in force.
+//! `config`: shows the settings in force.
 
 use crate::cli::output;
 use crate::config::{self, Config};

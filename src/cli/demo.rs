@@ -117,7 +117,7 @@ fn next_steps() {
     for (what, why) in [
         ("export DATABASE_URL=postgres://user:password@host/database", ""),
         ("gov-handoff migrate", "set up tables, load default sources"),
-        ("gov-handoff types activate --all", "let signals out, captured until then"),
+        ("gov-handoff types activate --all", "emit signals, captured until then"),
         ("gov-handoff run", "stream where possible, poll where not"),
         ("gov-handoff status", "see how it fares"),
     ] {

@@ -1,4 +1,5 @@
-//! `dlq`: the rows that could not be handed off, and what an operator decides about them. Nothing replays by itself.
+//! `dlq`: the rows that could not be handed off, and the operator's decisions about them. No letter is replayed
+//! automatically.
 
 use crate::cli::{known, output, time};
 use crate::config::Config;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long a replay that fell silent keeps others from replaying.
+/// How long a replay that was killed blocks other replays.
 const TTL: Duration = Duration::from_secs(20);
 /// Letters decided about per statement.
 const CHUNK: usize = 200;
@@ -50,7 +51,7 @@ pub enum DlqCommand {
     Replay(DlqDecision),
     /// Decide that the rows need no handoff (needs --reason)
     Discard(DlqDecision),
-    /// Decide that something else took the rows' place (needs --reason)
+    /// Decide that other rows took the place of these (needs --reason)
     Supersede(DlqDecision),
 }
 
@@ -245,7 +246,7 @@ async fn replay_all(
     Ok(())
 }
 
-/// The letters' rows by key. A key that is none of the source's type has no row, and would fail all the others.
+/// The letters' rows by key. A key that does not fit the source's key type has no row, and would fail the whole query.
 async fn rows(store: &Store, source: &Source, letters: &[&Letter]) -> Result<HashMap<String, Row>> {
     let keys = letters.iter().map(|l| l.source_key.clone());
     let keys: Vec<_> = keys.filter(|k| Key::parse(source.id_type(), k).is_some()).collect();
@@ -263,7 +264,7 @@ async fn claim(store: &Store) -> Result<Lease> {
     }
 }
 
-/// The open letters that a decision is about. Everything only on request: a forgotten filter must not decide about all.
+/// The open letters that a decision is about. All letters only with `--all`: a forgotten filter must not select all.
 async fn selected(config: &Config, store: &Store, decision: &DlqDecision) -> Result<Vec<Letter>> {
     let s = &decision.selection;
     let narrowed = s.source.is_some() || s.code.is_some() || s.since.is_some() || !s.ids.is_empty();
@@ -303,7 +304,7 @@ fn chosen(s: &DlqSelection, resolved_too: bool) -> Result<Selection> {
 fn parse_ids(ids: &[String]) -> Result<Vec<Uuid>> {
     let parse = |id: &String| {
         Uuid::parse_str(id).map_err(|_| {
-            Error::config(format!("`{id}` is no id of a dead letter; `gov-handoff dlq list` shows them"))
+            Error::config(format!("`{id}` is not the id of a dead letter; `gov-handoff dlq list` shows them"))
         })
     };
     ids.iter().map(parse).collect()
@@ -337,7 +338,7 @@ impl Report {
         }));
     }
 
-    /// Exit code 1 when a letter is left open that should not be.
+    /// Exit code 1 when a selected letter is still open.
     fn print(&self, json: bool) -> Result<ExitCode> {
         let done: Vec<_> = self.done.iter().map(Uuid::to_string).collect();
         if json {

@@ -1,4 +1,4 @@
-//! `doctor`: what is as it should be, what is not, and what to do about it. Exit code 1 when a check failed.
+//! `doctor`: checks the installation and says what to do. Exit code 1 when a check failed.
 
 use crate::cli::output;
 use crate::config::Config;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-/// More than anybody reads; the gravest and the open ones come first, and what is left out is said.
+/// Enough for a reader. Open and severe findings come first, and the output says when some are left out.
 const SHOWN: i64 = 1_000;
 
 #[derive(Args)]
@@ -43,7 +43,7 @@ pub async fn run(config: &Config, command: FindingsCommand) -> Result<ExitCode> 
     }
     let store = connect::open_observer(&config.target, "gov-handoff findings").await?;
     if let Some(kind) = command.kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
-        // A later version, or somebody's own gate, may have found what this one does not know.
+        // A later version, or a foreign gate, may have raised kinds that this version does not know.
         let known = [store.finding_kinds().await?, KINDS.map(str::to_owned).to_vec()].concat();
         known::one_of("kind of finding", kind, &BTreeSet::from_iter(known).into_iter().collect::<Vec<_>>())?;
     }

@@ -1,10 +1,10 @@
-//! A name that is none of those there are: the same words and the same exit code, whichever command was asked.
+//! Unknown names: every command reports them with the same words and the same exit code.
 
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// Refuses a name that is not known, and says which are.
+/// Rejects an unknown name, and lists the known ones.
 pub fn one_of<T: AsRef<str>>(what: &str, asked: &str, known: &[T]) -> Result<()> {
     let known: Vec<_> = known.iter().map(AsRef::as_ref).collect();
     if known.contains(&asked) {

@@ -1,4 +1,4 @@
-//! `migrate`: create, see, take back.
+//! `migrate`: applies, shows and reverts the migrations.
 
 use crate::cli::{output, sources};
 use crate::config::Config;
@@ -29,7 +29,7 @@ pub enum MigrateAction {
         #[arg(long)]
         json: bool,
     },
-    /// Take back what was created; refuses when that would discard recorded handoffs, and while our slot is there
+    /// Drop what was created; refused if recorded handoffs would be discarded, or while our slot exists
     Revert {
         /// Discard recorded handoffs and source rows in tables that migrate created
         #[arg(long)]
@@ -72,13 +72,13 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Nobody would read our slot any more, and the server would keep its log for it for ever.
+/// Refuses while our slot exists: no daemon would read it, and the server would retain log for it indefinitely.
 async fn refuse_slot<R>(store: &Session<R>, slot: &str) -> Result<()> {
     if store.has_slot(slot).await? {
         return Err(Error::new(
             Kind::Refused,
             format!(
-                "slot {slot} is still there and would retain log for ever; stop the daemon and run \
+                "slot {slot} is still there and would retain log indefinitely; stop the daemon and run \
                  `gov-handoff replication teardown` first"
             ),
         ));

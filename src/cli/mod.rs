@@ -47,7 +47,7 @@ pub fn run() -> Result<ExitCode> {
         clap_complete::generate(shell, &mut Arguments::command(), "gov-handoff", &mut std::io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
-    // One thread: the work is the server's, and a row that hops from thread to thread waits for each to wake up.
+    // One thread: the server does most of the work, and a row that moves between threads waits for each to wake up.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -85,9 +85,9 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
     }
 }
 
-/// The transport logs the errors it also returns, and the driver logs the parameters of its statements, which are row
-/// values. Neither may speak, whatever filter the operator asks for: the second filter is no part of his, whose longest
-/// target would win, and the `log` crate, through which the driver speaks, is not bridged at all.
+/// Logs this crate's lines only. The transport logs errors that it also returns, and the driver logs the parameters of its
+/// statements, which are row values. Neither may appear, whatever filter the operator sets. So a second filter is applied:
+/// inside the operator's filter the longest target would win. The `log` crate, which the driver uses, is not bridged at all.
 fn log_to_stderr(config: &Config) -> Result<()> {
     let filter = EnvFilter::try_new(&config.log)
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
@@ -102,7 +102,7 @@ fn log_to_stderr(config: &Config) -> Result<()> {
     tracing::subscriber::set_global_default(subscriber).map_err(|e| Error::new(Kind::Internal, e.to_string()))
 }
 
-/// Whether a line is one of this crate's own, whose fields are known to be no row values.
+/// Whether a log line comes from this crate: its fields never hold row values.
 fn is_ours(target: &str) -> bool {
     let rest = target.strip_prefix(env!("CARGO_CRATE_NAME"));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))

@@ -4,12 +4,12 @@ use crate::error::Result;
 use serde::Serialize;
 use std::io::Write;
 
-/// Prints a line. A reader that has gone away (`| head`) is no error of ours, and no reason to leave work half done.
+/// Prints a line. A reader that has gone away (`| head`) is not an error: the command finishes its work.
 pub fn line(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// Prints a part of a line, for what is too long to be put together first.
+/// Prints a part of a line, for a line that is too long to be built in memory.
 pub fn part(text: impl std::fmt::Display) {
     let _ = write!(std::io::stdout().lock(), "{text}");
 }

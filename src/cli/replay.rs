@@ -1,4 +1,4 @@
-//! `replay`: hands a stretch of a source off again. Identity makes it harmless: what is recorded stays as it is.
+//! `replay`: hands a stretch of a source off again. Recorded signals stay as they are, because identities are the same.
 
 use crate::cli::{known, output, time};
 use crate::config::Config;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Replays have a lease of their own: two of them at once help nobody, and the daemon goes on meanwhile.
+/// Replays have a lease of their own, so that only one runs at a time while the daemon goes on.
 const WORKER: &str = "gov_handoff_replay";
 const TTL: Duration = Duration::from_secs(60);
 
@@ -87,7 +87,7 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
             output::count(missing)
         ));
     }
-    // As an audit: 1 says that something was missing, whether or not it is there now.
+    // As for an audit: 1 means that something was missing, even if it was handed off now.
     Ok(ExitCode::from(u8::from(missing > 0)))
 }
 
@@ -116,7 +116,7 @@ async fn replay(
         if !dry_run {
             delivery.notice_replaced(&mut rows).await?;
         }
-        // By what accounts for a signal, and not by what is recorded: what retention took is not missing.
+        // A signal is missing only if nothing accounts for it: a retired signal is not recorded, but not missing.
         let lacking = delivery.missing(rows).await?;
         missing += i64::try_from(lacking.signals).unwrap_or(0);
         if !dry_run {

@@ -52,8 +52,8 @@ async fn setup(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Asks for no sources, because there may be no table any more that would name them. The role that reads the slot may drop
-/// it, but owns no publication.
+/// Does not read the sources, because the table that lists them may be gone. The role that reads the slot may drop the
+/// slot, but does not own the publication.
 async fn teardown(config: &Config) -> Result<()> {
     let reader = connect::open_patient(&config.replication, APPLICATION).await?;
     if reader.slot(&config.slot, config.replication.database()).await?.is_some() {

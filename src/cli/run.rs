@@ -1,4 +1,4 @@
-//! `run`: the daemon under signals.
+//! `run`: runs the daemon and handles signals.
 
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
@@ -13,7 +13,7 @@ pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
     if config.worker == REHEARSAL {
         end_with_the_parent();
     }
-    // A rehearsal runs beside the daemon whose settings it shares, a single run is over before anybody asks.
+    // A selftest runs beside the daemon whose settings it shares. A single run ends before a probe would ask.
     if let Some(listen) = config.listen
         && !once
         && config.worker != REHEARSAL
@@ -30,7 +30,7 @@ pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
         }
         tracing::info!("asked to stop, draining");
         let _ = shutdown.send(true);
-        // Asked twice: whoever asks does not want to wait.
+        // A second signal: the operator does not want to wait.
         interrupt.recv().await;
         std::process::exit(2);
     });
@@ -38,7 +38,7 @@ pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A selftest that is killed leaves no daemon behind: it holds our standard input open, and nobody else does.
+/// Ends this process when a selftest that started it is killed: only the selftest holds our standard input open.
 fn end_with_the_parent() {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

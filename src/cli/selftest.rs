@@ -1,8 +1,8 @@
 //! `selftest`: the hostile cases, played on shadow tables in the operator's own database by the real daemon.
 //!
-//! Production is left alone: the shadow tables have a schema of their own, the sources another worker, slot and
-//! publication; their kind is registered nowhere and no producer is trusted, so everything is captured and nothing is
-//! emitted or marked. All of it is removed afterwards, also when a case fails or the operator interrupts.
+//! Production is left alone. The shadow tables have a schema of their own, and the sources have another worker, slot and
+//! publication. Their kind is not registered and no producer is trusted, so everything is captured and nothing is emitted
+//! or marked. All of it is removed afterwards, also when a case fails or the operator interrupts.
 
 mod cases;
 mod child;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use verdict::CaseResult;
 
-/// How long the daemon may take to get where it is wanted, beside what a case is given.
+/// How long the daemon may take to reach the wanted mode, in addition to the time of a case.
 const START: Duration = Duration::from_secs(20);
 
 /// One verdict.
@@ -68,11 +68,11 @@ pub async fn run(config: &Config, settings: &Settings, command: SelftestCommand)
             _ = terminate.recv() => None,
         }
     };
-    // Whatever happened; the daemon is gone with the scene that was dropped.
+    // Always, also after an error. The daemon has ended with the case that was dropped.
     let struck = stage::strike(&config, &store, command.keep).await;
     let struck = struck.map_err(|e| e.context("removing the shadow tables"));
     let Some(outcome) = outcome else {
-        // What is said of the shadow tables must be so.
+        // The output says that the shadow tables are removed, so an error here must end the command.
         struck?;
         return Err(interrupted(command.keep));
     };
@@ -96,7 +96,7 @@ fn interrupted(kept: bool) -> Error {
     Error::new(Kind::Config, format!("interrupted; {tables}"))
 }
 
-/// The same settings under another worker's names.
+/// The same settings, with the worker, slot and publication of a selftest.
 fn rehearsal(config: &Config) -> Config {
     let mut config = config.clone();
     let safe = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };

@@ -1,4 +1,4 @@
-//! `sources`: definitions in, out, and against the catalogue.
+//! `sources`: loads, lists, checks and removes definitions.
 
 use crate::cli::{known, output};
 use crate::config::Config;
@@ -50,7 +50,7 @@ pub enum SourcesCommand {
 }
 
 pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
-    // What can be said about a file is said before anybody is asked for a connection.
+    // Errors in a file are reported before a connection is opened.
     match command {
         SourcesCommand::Apply { file, dry_run } => {
             let definitions = read(file.as_deref())?;
@@ -72,7 +72,7 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
         }
         SourcesCommand::Remove { name } => {
             let store = connect::open(&config.target, "gov-handoff sources").await?;
-            // By its name alone, because a definition that cannot be read has to be removable too.
+            // By its name alone, so that a source with an unreadable definition can be removed too.
             if !store.remove_source(&config.worker, &name).await? {
                 let there = store.source_status(&config.worker).await?;
                 known::one_of("source", &name, &there.iter().map(|s| s.source.as_str()).collect::<Vec<_>>())?;
@@ -89,7 +89,7 @@ pub async fn load_defaults(config: &Config, store: &Session<impl Reads + Writes>
         return Ok(vec![]);
     }
     let definitions = read(None)?;
-    // All are checked before the first is written: half of them would pass for what the operator wants.
+    // All are checked before the first is written: a half of the defaults would look like the operator's choice.
     for definition in &definitions {
         store.accept_source(definition).await?;
     }
@@ -97,7 +97,7 @@ pub async fn load_defaults(config: &Config, store: &Session<impl Reads + Writes>
     Ok(definitions.into_iter().map(|d| d.name).collect())
 }
 
-/// Reads and compiles; a definition that cannot run is refused before the database is touched.
+/// Reads and compiles a file. A definition that cannot run is rejected before the database is touched.
 fn read(file: Option<&Path>) -> Result<Vec<SourceDefinition>> {
     let (name, text) = match file {
         Some(path) => {
@@ -236,7 +236,7 @@ mod tests {
         lines.join("\n")
     }
 
-    /// The keys that a table of the file takes, as the refusal of another lists them.
+    /// The keys that a table of the file accepts, as the error about an unknown key lists them.
     fn keys(inside: &str) -> Vec<String> {
         let error = toml::from_str::<SourceFile>(inside).unwrap_err().message().to_owned();
         let (_, list) = error.split_once("expected ").expect("a list");

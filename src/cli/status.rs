@@ -1,10 +1,10 @@
-//! `status`: how it fares. Exit code 1 when something is wrong.
+//! `status`: the state of the worker and its sources. Exit code 1 when something is wrong.
 
 use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
 use crate::store::connect;
-use crate::store::status::Status;
+use crate::store::status::{FindingStatus, SourceStatus, Status, StreamStatus, WorkerStatus};
 use std::process::ExitCode;
 
 pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
@@ -21,7 +21,31 @@ pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
 }
 
 fn show(status: &Status) {
-    match &status.worker {
+    show_worker(status.worker.as_ref());
+    if let Some(stream) = &status.stream {
+        show_stream(stream);
+    }
+    for s in &status.unused_slots {
+        output::line(format_args!(
+            "slot      {} not in use, retains {}",
+            s.slot,
+            kibibytes(s.retained_bytes)
+        ));
+    }
+    if let Some(holder) = &status.frontier_held_back_by {
+        output::line(format_args!("frontier  held back by {holder}"));
+    }
+    show_waiting(status);
+    output::line("");
+    show_sources(&status.sources);
+    if !status.findings.is_empty() {
+        output::line("");
+        show_findings(&status.findings);
+    }
+}
+
+fn show_worker(worker: Option<&WorkerStatus>) {
+    match worker {
         Some(w) if w.alive => {
             let owner = w.owner.as_deref().unwrap_or("-");
             output::line(format_args!(
@@ -45,31 +69,30 @@ fn show(status: &Status) {
         }
         None => output::line(format_args!("worker    has never run")),
     }
-    if let Some(s) = &status.stream {
-        let budget = match (s.budget_bytes, s.seconds_to_budget) {
-            (Some(b), Some(left)) => {
-                format!(" of {} KiB, {left:.0} s to go at this rate", output::count(b / 1024))
-            }
-            (Some(b), None) => format!(" of {} KiB", output::count(b / 1024)),
-            _ => String::new(),
-        };
-        let state = if s.active { "active" } else { "not active" };
-        let retained =
-            s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
-        output::line(format_args!(
-            "slot      {} {state}, durable {}, retains {retained}{budget}",
-            s.slot,
-            s.durable_lsn.as_deref().unwrap_or("-")
-        ));
-    }
-    for s in &status.unused_slots {
-        let retained =
-            s.retained_bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)));
-        output::line(format_args!("slot      {} not in use, retains {retained}", s.slot));
-    }
-    if let Some(holder) = &status.frontier_held_back_by {
-        output::line(format_args!("frontier  held back by {holder}"));
-    }
+}
+
+fn show_stream(s: &StreamStatus) {
+    let budget = match (s.budget_bytes, s.seconds_to_budget) {
+        (Some(b), Some(left)) => {
+            format!(" of {} KiB, {left:.0} s to go at this rate", output::count(b / 1024))
+        }
+        (Some(b), None) => format!(" of {} KiB", output::count(b / 1024)),
+        _ => String::new(),
+    };
+    output::line(format_args!(
+        "slot      {} {}, durable {}, retains {}{budget}",
+        s.slot,
+        if s.active { "active" } else { "not active" },
+        s.durable_lsn.as_deref().unwrap_or("-"),
+        kibibytes(s.retained_bytes)
+    ));
+}
+
+fn kibibytes(bytes: Option<i64>) -> String {
+    bytes.map_or_else(|| "-".to_owned(), |b| format!("{} KiB", output::count(b / 1024)))
+}
+
+fn show_waiting(status: &Status) {
     output::line(format_args!(
         "waiting   {}{} captured, {} to be retried, {} dead letters, {} dirty groups, {} open findings",
         if status.at_least { "at least " } else { "" },
@@ -79,30 +102,26 @@ fn show(status: &Status) {
         output::count(status.dirty_groups),
         status.open_findings
     ));
-    output::line("");
-    let rows: Vec<_> = status
-        .sources
-        .iter()
-        .map(|s| {
-            vec![
-                s.source.clone(),
-                output::count(s.rows_seen),
-                output::count(s.signals),
-                output::count(s.dead_lettered),
-                output::count(s.open_ranges),
-                s.watermark_id.clone().unwrap_or_else(|| "-".to_owned()),
-                s.watermark_at.clone().unwrap_or_else(|| "-".to_owned()),
-            ]
-        })
-        .collect();
+}
+
+fn show_sources(sources: &[SourceStatus]) {
+    let row = |s: &SourceStatus| {
+        vec![
+            s.source.clone(),
+            output::count(s.rows_seen),
+            output::count(s.signals),
+            output::count(s.dead_lettered),
+            output::count(s.open_ranges),
+            s.watermark_id.clone().unwrap_or_else(|| "-".to_owned()),
+            s.watermark_at.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    let rows: Vec<_> = sources.iter().map(row).collect();
     output::table(&["source", "rows", "signals", "dead", "holes", "last id", "last time"], &rows);
-    if !status.findings.is_empty() {
-        output::line("");
-        let rows: Vec<_> = status
-            .findings
-            .iter()
-            .map(|f| vec![f.severity.clone(), f.key.clone(), format!("x{}", f.occurrences)])
-            .collect();
-        output::table(&["severity", "finding", "times"], &rows);
-    }
+}
+
+fn show_findings(findings: &[FindingStatus]) {
+    let row = |f: &FindingStatus| vec![f.severity.clone(), f.key.clone(), format!("x{}", f.occurrences)];
+    let rows: Vec<_> = findings.iter().map(row).collect();
+    output::table(&["severity", "finding", "times"], &rows);
 }

@@ -1,4 +1,4 @@
-//! A time as an operator types it: one check for all commands, before anything is asked of the server.
+//! A time as an operator types it: one check for all commands, before anything is sent to the server.
 
 use crate::error::{Error, Result};
 use chrono::{Datelike, NaiveDate, NaiveTime};
@@ -6,7 +6,7 @@ use chrono::{Datelike, NaiveDate, NaiveTime};
 /// The forms that are read, by example.
 pub const EXPECTED: &str = "a date or a time such as 2026-11-16, 2026-11-16T12:00:00Z or 2026-11-16T12:00:00+07:00 (UTC if no zone is given)";
 
-/// Refuses what the server would not read as the time that is meant.
+/// Rejects text that the server would not read as the time that is meant.
 pub fn check(text: &str) -> Result<()> {
     if is_time(text) {
         Ok(())

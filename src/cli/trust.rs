@@ -1,4 +1,4 @@
-//! `trust`: whom each source believes, and who decides about it.
+//! `trust`: which producers each source trusts, and the operator's decisions about it.
 
 use crate::cli::{known, output};
 use crate::config::Config;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 #[derive(Subcommand)]
 pub enum TrustCommand {
-    /// Whom each source believes, and what waits of those it does not
+    /// Show which producers each source trusts, and how much waits of the others
     List {
         /// Print JSON instead of text
         #[arg(long)]
@@ -59,7 +59,7 @@ async fn list(store: &Store, config: &Config, json: bool) -> Result<ExitCode> {
     }
     let row = |p: &TrustPolicy| {
         let trusted = p.producers.as_ref().map_or_else(
-            || "whoever may write the table".to_owned(),
+            || "every role that may write the table".to_owned(),
             |known| if known.is_empty() { "nobody".to_owned() } else { known.join(", ") },
         );
         let waiting: Vec<_> =
@@ -110,7 +110,7 @@ async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool
     Ok(ExitCode::SUCCESS)
 }
 
-/// A grant promotes the first part; how many rows the others come to.
+/// A grant promotes the first part of the captures. This promotes the rest and returns how many rows were staged.
 async fn promote_rest(store: &Store, config: &Config, trusted: bool) -> Result<i64> {
     let mut rows = 0;
     while trusted && store.promotable(&config.worker).await? {
@@ -123,7 +123,7 @@ async fn promote_rest(store: &Store, config: &Config, trusted: bool) -> Result<i
     Ok(rows)
 }
 
-/// What the gate would say and do.
+/// What the gate would do, without doing it.
 async fn preview(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<(bool, i64)> {
     let policies = store.trust(&config.worker).await?;
     let Some(policy) = policies.into_iter().find(|p| p.source == change.source) else {

@@ -1,10 +1,10 @@
-//! `types`: what may go out.
+//! `types`: which event types are active.
 
 use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::rule::KIND_PREFIX;
 use crate::error::{Error, Result};
-use crate::store::types::Drained;
+use crate::store::types::{Drained, EventType};
 use crate::store::{Store, connect};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,15 +15,15 @@ const CHUNK: i32 = 10_000;
 
 #[derive(Subcommand)]
 pub enum TypesCommand {
-    /// The event types, whether their signals are let out, and how many are captured
+    /// The event types, whether each is active, and how many signals are captured
     List {
         /// Print JSON instead of text
         #[arg(long)]
         json: bool,
     },
-    /// Let the signals of a type out, and drain what was captured
+    /// Emit the signals of a type from now on, and drain its captures
     Activate(TypeSelection),
-    /// Capture instead of emitting from now on
+    /// Capture the signals of a type from now on instead of emitting them
     Deactivate(TypeSelection),
 }
 
@@ -40,7 +40,7 @@ pub struct TypeSelection {
 }
 
 impl TypeSelection {
-    /// In our own words: the parser would ask for the names only, and not tell of the other two ways.
+    /// Rejects an empty selection here: the parser's own message would ask for names only, and not mention the two flags.
     fn refuse_none(&self) -> Result<()> {
         if self.types.is_empty() && !self.all && !self.findings {
             return Err(Error::config(
@@ -58,59 +58,52 @@ pub async fn run(config: &Config, command: TypesCommand) -> Result<ExitCode> {
     }
     let store = connect::open(&config.target, "gov-handoff types").await?;
     match command {
-        TypesCommand::List { json } => {
-            let types = store.event_types().await?;
-            if json {
-                output::json(&types)?;
-            } else {
-                let state = |active| if active { "active" } else { "inactive" };
-                let rows: Vec<_> = types
-                    .iter()
-                    .map(|t| {
-                        vec![
-                            t.event_type.clone(),
-                            t.event_stream.clone(),
-                            state(t.active).to_owned(),
-                            output::count(t.waiting),
-                        ]
-                    })
-                    .collect();
-                output::table(&["type", "stream", "state", "captured"], &rows);
-            }
+        TypesCommand::List { json } => list(&store, json).await,
+        TypesCommand::Activate(selection) => activate(&store, selection).await,
+        TypesCommand::Deactivate(selection) => deactivate(&store, selection).await,
+    }
+}
+
+async fn list(store: &Store, json: bool) -> Result<ExitCode> {
+    let types = store.event_types().await?;
+    if json {
+        output::json(&types)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |t: &EventType| {
+        let state = if t.active { "active" } else { "inactive" };
+        vec![t.event_type.clone(), t.event_stream.clone(), state.to_owned(), output::count(t.waiting)]
+    };
+    output::table(&["type", "stream", "state", "captured"], &types.iter().map(row).collect::<Vec<_>>());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Exit code 1 when the outbox rejected a captured handoff.
+async fn activate(store: &Store, selection: TypeSelection) -> Result<ExitCode> {
+    let mut refused = false;
+    for name in selected(store, selection).await? {
+        let changed = store.set_type_active(&name, true).await?;
+        let drained = drain(store, &name).await?;
+        let word = if changed { "activated" } else { "was active" };
+        let moved = output::count(drained.moved);
+        output::line(format_args!("{name} {word}, {moved} captured handoffs drained"));
+        if drained.refused > 0 {
+            refused = true;
+            output::line(format_args!(
+                "{} were refused by the outbox; they are staged for a retry, and become dead letters if that fails",
+                output::count(drained.refused)
+            ));
         }
-        TypesCommand::Activate(selection) => {
-            let mut refused = false;
-            for name in selected(&store, selection).await? {
-                let changed = store.set_type_active(&name, true).await?;
-                let drained = drain(&store, &name).await?;
-                let word = if changed { "activated" } else { "was active" };
-                output::line(format_args!(
-                    "{name} {word}, {} captured handoffs drained",
-                    output::count(drained.moved)
-                ));
-                if drained.refused > 0 {
-                    refused = true;
-                    output::line(format_args!(
-                        "{} were refused by the outbox; they are staged for a retry, and dead letters in the end",
-                        output::count(drained.refused)
-                    ));
-                }
-            }
-            return Ok(ExitCode::from(u8::from(refused)));
-        }
-        TypesCommand::Deactivate(selection) => {
-            for name in selected(&store, selection).await? {
-                let changed = store.set_type_active(&name, false).await?;
-                output::line(format_args!(
-                    "{name} {}",
-                    if changed {
-                        "deactivated; its handoffs are captured from now on"
-                    } else {
-                        "was inactive"
-                    }
-                ));
-            }
-        }
+    }
+    Ok(ExitCode::from(u8::from(refused)))
+}
+
+async fn deactivate(store: &Store, selection: TypeSelection) -> Result<ExitCode> {
+    for name in selected(store, selection).await? {
+        let changed = store.set_type_active(&name, false).await?;
+        let word =
+            if changed { "deactivated; its handoffs are captured from now on" } else { "was inactive" };
+        output::line(format_args!("{name} {word}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -130,7 +123,7 @@ async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>
         }
     };
     let names: Vec<_> = selection.types.into_iter().map(full).collect();
-    // All of them before the first is changed.
+    // All names are checked before the first type is changed.
     let known: Vec<_> = store.event_types().await?.into_iter().map(|t| t.event_type).collect();
     for name in &names {
         known::one_of("event type", name, &known)?;

@@ -16,7 +16,7 @@ pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Res
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut silent = false;
     loop {
-        // The watchdog raises and resolves findings, so it is no onlooker.
+        // The watchdog raises and resolves findings, so it needs more rights than an observer.
         let looked = async {
             let session = connect::open(&config.target, "gov-handoff watch").await?.into_role::<Writer>();
             session.watch().await
@@ -26,7 +26,7 @@ pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Res
                 silent = watched.iter().any(|w| w.verdict != "ok");
                 if json { output::json(&watched)? } else { show(&watched) }
             }
-            // A watchdog outlives what it watches: a server that restarts is asked again.
+            // The watchdog must outlive what it watches: after a restart of the server it asks again.
             Err(e) if !once && e.policy() == Policy::Retry => tracing::warn!(error = %e, "could not look"),
             Err(e) => return Err(e),
         }

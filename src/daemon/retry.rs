@@ -128,7 +128,8 @@ impl Attempts<'_> {
                         return Ok(0);
                     }
                     if Key::parse(source.id_type(), &staged.key).is_none() {
-                        let detail = "the key is none of its source's; it may have been redefined";
+                        let detail =
+                            "the key does not fit the source's key type; the source may have been redefined";
                         self.give_up(source.name(), staged, code::KEY, detail).await?;
                         continue;
                     }
@@ -195,7 +196,7 @@ impl Attempts<'_> {
             version: None,
         };
         self.store.put_dead_letter(&self.term.lease, &letter).await?;
-        tracing::warn!(source, code, "staged row set aside");
+        tracing::warn!(source, code, "staged row set aside as a dead letter");
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::core::finding::Severity;
-use crate::core::lease::{LeaseDecision, claim_patience, decide};
+use crate::core::lease::{LeaseDecision, LeaseView, claim_patience, decide};
 use crate::core::mode::Intent;
 use crate::daemon::pause::Pause;
 use crate::daemon::sessions::{open, open_claimant};
@@ -29,45 +29,17 @@ pub async fn seek(
     owner: &str,
     shutdown: &mut watch::Receiver<bool>,
 ) -> Result<Option<(Lease, Writer)>> {
-    let begun = Instant::now();
-    let mut pause = Pause::up_to(config.lease_ttl / 3);
-    let (mut conflict, mut unanswered) = (false, 0);
+    let mut seeker = Seeker::new(config, once, owner);
     loop {
         let asked = Instant::now();
-        // The claim comes first on each new session: the watchdog must not keep the instance from a lease that is
-        // free.
-        let attempt = async {
-            let store = open_claimant(config, unanswered).await?;
-            let claim = store.claim_lease(&config.worker, owner, config.lease_ttl).await?;
-            match &claim {
-                Claim::Held { .. } if conflict => {
-                    store.resolve(&key(config), "the one that waited has the lease").await?;
-                }
-                Claim::Taken(view) if !once => {
-                    look_around(&store).await?;
-                    if begun.elapsed() >= config.lease_ttl * CONFLICT_AFTER {
-                        conflict = true;
-                        let detail = json!({
-                            "worker": config.worker, "holder": view.owner, "waiting": owner,
-                            "meaning": "another instance waits for the lease: a standby, or one too many",
-                        });
-                        store.sustain(&finding(config, Severity::Info, detail), config.lease_ttl).await?;
-                    }
-                }
-                _ => {}
-            }
-            Ok::<_, Error>((claim, store))
-        };
         // A broken connection may never answer. An instance that is told to stop does not wait for it.
         let attempt = tokio::select! {
             biased;
             _ = shutdown.wait_for(|stop| *stop) => None,
-            attempt = attempt => Some(attempt),
+            attempt = seeker.attempt() => Some(attempt),
         };
-        let Some(attempt) = attempt else {
-            farewell(config, conflict).await;
-            return Ok(None);
-        };
+        let Some(attempt) = attempt else { break };
+        // A session that did not get the lease stays open until the wait is over.
         let wait = match attempt {
             Ok((Claim::Held { lease, former }, session)) => {
                 if let Some(former) = former {
@@ -75,40 +47,100 @@ pub async fn seek(
                 }
                 return Ok(Some((lease, session)));
             }
-            // A single run does not stand by. It ends once it is clear that the holder is alive.
-            Ok((Claim::Taken(view), _)) if once && begun.elapsed() > config.lease_ttl => {
-                let holder = view.owner.unwrap_or_default();
-                return Err(Error::new(
-                    Kind::Refused,
-                    format!("another instance is running ({holder}); it handles what is there"),
-                ));
-            }
-            Ok((Claim::Taken(view), _)) => {
-                unanswered = 0;
-                pause.reset();
-                tracing::debug!(owner = view.owner, "another instance holds the lease");
-                match decide(&view, owner) {
-                    LeaseDecision::Wait(wait) => wait,
-                    LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
-                }
-            }
-            Err(e) if e.policy() == Policy::Retry => {
-                tracing::warn!(error = %e, "cannot ask for the lease");
-                // An immediate refusal is an answer. Only silence makes the next attempt wait longer.
-                if asked.elapsed() >= claim_patience(config.lease_ttl, unanswered) {
-                    unanswered += 1;
-                }
-                pause.grow()
-            }
-            Err(e) => return Err(e),
+            Ok((Claim::Taken(ref view), _)) => seeker.taken(view)?,
+            Err(e) => seeker.failed(e, asked)?,
         };
         tokio::select! {
-            _ = shutdown.wait_for(|stop| *stop) => {
-                farewell(config, conflict).await;
-                return Ok(None);
-            }
+            _ = shutdown.wait_for(|stop| *stop) => break,
             () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
         }
+    }
+    farewell(config, seeker.conflict).await;
+    Ok(None)
+}
+
+/// An instance that asks for the lease, and what it remembers between two attempts.
+struct Seeker<'a> {
+    config: &'a Config,
+    once: bool,
+    owner: &'a str,
+    begun: Instant,
+    pause: Pause,
+    /// This instance may have raised the finding that it waits.
+    conflict: bool,
+    /// How many attempts in a row got no answer.
+    unanswered: u32,
+}
+
+impl<'a> Seeker<'a> {
+    fn new(config: &'a Config, once: bool, owner: &'a str) -> Self {
+        let pause = Pause::up_to(config.lease_ttl / 3);
+        Self { config, once, owner, begun: Instant::now(), pause, conflict: false, unanswered: 0 }
+    }
+
+    /// Claims the lease on a new session. If another instance has it, watches the workers on the same session.
+    ///
+    /// The claim comes first: the watchdog must not keep the instance from a lease that is free.
+    async fn attempt(&mut self) -> Result<(Claim, Writer)> {
+        let config = self.config;
+        let store = open_claimant(config, self.unanswered).await?;
+        let claim = store.claim_lease(&config.worker, self.owner, config.lease_ttl).await?;
+        match &claim {
+            Claim::Held { .. } if self.conflict => {
+                store.resolve(&key(config), "the instance that waited holds the lease now").await?;
+            }
+            Claim::Taken(view) if !self.once => self.stand_by(&store, view).await?,
+            _ => {}
+        }
+        Ok((claim, store))
+    }
+
+    /// Runs the watchdog, and reports a standby that has waited for long.
+    async fn stand_by(&mut self, store: &Writer, view: &LeaseView) -> Result<()> {
+        look_around(store).await?;
+        let config = self.config;
+        if self.begun.elapsed() < config.lease_ttl * CONFLICT_AFTER {
+            return Ok(());
+        }
+        // Noted before the finding is raised: if this attempt is cut short, the finding may be there.
+        self.conflict = true;
+        let detail = json!({
+            "worker": config.worker, "holder": view.owner, "waiting": self.owner,
+            "meaning": "another instance waits for the lease: a standby, or one too many",
+        });
+        store.sustain(&finding(config, Severity::Info, detail), config.lease_ttl).await
+    }
+
+    /// How long to wait while another instance has the lease.
+    fn taken(&mut self, view: &LeaseView) -> Result<Duration> {
+        // A single run does not stand by. It ends once it is clear that the holder is alive.
+        if self.once && self.begun.elapsed() > self.config.lease_ttl {
+            let holder = view.owner.as_deref().unwrap_or_default();
+            return Err(Error::new(
+                Kind::Refused,
+                format!("another instance is running ({holder}); it handles what is there"),
+            ));
+        }
+        self.unanswered = 0;
+        self.pause.reset();
+        tracing::debug!(owner = view.owner, "another instance holds the lease");
+        Ok(match decide(view, self.owner) {
+            LeaseDecision::Wait(wait) => wait,
+            LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
+        })
+    }
+
+    /// How long to wait after an attempt that failed; the error itself if a retry cannot help.
+    fn failed(&mut self, e: Error, asked: Instant) -> Result<Duration> {
+        if e.policy() != Policy::Retry {
+            return Err(e);
+        }
+        tracing::warn!(error = %e, "cannot ask for the lease");
+        // An immediate refusal is an answer. Only silence makes the next attempt wait longer.
+        if asked.elapsed() >= claim_patience(self.config.lease_ttl, self.unanswered) {
+            self.unanswered += 1;
+        }
+        Ok(self.pause.grow())
     }
 }
 
@@ -136,7 +168,7 @@ async fn farewell(config: &Config, conflict: bool) {
     }
     let resolved = async {
         let store = open(config, "gov-handoff standby").await?;
-        store.resolve(&key(config), "the one that waited was stopped").await
+        store.resolve(&key(config), "the instance that waited was stopped").await
     };
     let _ = tokio::time::timeout(FAREWELL, resolved).await;
 }
@@ -155,7 +187,7 @@ pub async fn look_around(store: &Writer) -> Result<()> {
             }
         }
         Err(e) if e.kind == Kind::Connection => return Err(e),
-        Err(e) => tracing::warn!(error = %e, "could not look who is silent"),
+        Err(e) => tracing::warn!(error = %e, "could not look for silent workers"),
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long lanes may take to finish what they have begun once asked to stop. A service manager often waits ten
-/// seconds. The rest of them is for resigning, and for a machine that is slow to end a process.
+/// seconds. The rest of that time is for resigning, and for a machine that is slow to end a process.
 const DRAIN: Duration = Duration::from_secs(6);
 
 /// A worker: the state that its lanes share under one lease, the lanes, and what the keeper looks after for it.

@@ -77,7 +77,7 @@ impl<R: Writes> Delivery<'_, R> {
         tracing::warn!(
             source = source.name(),
             rows,
-            "rows took the keys of others; handed off by themselves"
+            "rows took the keys of other rows; handed off under identities of their own"
         );
         let detail = json!({
             "source": source.name(), "rows": rows,

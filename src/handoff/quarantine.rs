@@ -51,7 +51,7 @@ impl<R: Writes> Delivery<'_, R> {
                 tracing::warn!(
                     source = source.name(),
                     detail = refusal.detail,
-                    "row refused, staged for a retry"
+                    "row rejected, staged for a retry"
                 );
                 Ok(Outcome { staged: i64::from(new), ..Outcome::default() })
             }

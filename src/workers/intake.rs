@@ -92,7 +92,7 @@ async fn once(shared: &Shared) -> Result<()> {
     if shared.term.config.intent != Intent::Poll {
         stream::lane(shared).await?;
         let lsn = shared.stream.read(|stream| stream.reached);
-        tracing::info!(%lsn, "what the slot held is through, comparing with the tables");
+        tracing::info!(%lsn, "everything in the slot is handed off, comparing with the tables");
     }
     let read = table_lane::lane(shared).await;
     if read.as_ref().is_err_and(|e| !e.of_source) {
@@ -141,7 +141,7 @@ impl IntakeRounds {
             let giving_up = slot_guard::give_up(term, stream, bytes);
             let gave_up = keeper.renewing(|| self.report(), giving_up).await?;
             let said = self.guard.gave_up(store, term, bytes, &gave_up).await;
-            keeper.complaints.tolerate("say that the slot is held", said)?;
+            keeper.complaints.tolerate("report that the slot is held", said)?;
             keeper.complaints.tolerate_others("give the slot up", gave_up)?;
         }
         Ok(())
@@ -156,7 +156,7 @@ impl IntakeRounds {
         for slot in excess.unwrap_or_default() {
             let gave_up = keeper.renewing(|| self.report(), unused_slots::give_up(term, &slot)).await?;
             let said = self.unused.gave_up(store, term, &slot, &gave_up).await;
-            keeper.complaints.tolerate("say that an unused slot is held", said)?;
+            keeper.complaints.tolerate("report that an unused slot is held", said)?;
             keeper.complaints.tolerate_others("give an unused slot up", gave_up)?;
         }
         Ok(())

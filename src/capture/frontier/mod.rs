@@ -34,7 +34,7 @@ pub struct CertifyingPass<'a> {
     pub writer: &'a Writer,
     pub source: &'a Arc<Source>,
     pub batch: i32,
-    /// [`CapturedBy::Certify`], unless this pass is the only way in which the source is captured.
+    /// [`CapturedBy::Certify`], unless this pass is the only one that reads the source.
     pub captured_by: CapturedBy,
 }
 

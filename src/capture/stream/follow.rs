@@ -1,84 +1,32 @@
 //! The loop over an open stream. Rows that arrive while a batch commits form the next batch. Only what is durable is
 //! acknowledged.
 
+mod commit;
+mod pending;
+
 use super::replication_session::{Event, Stream};
 use crate::capture::shared::{End, Shared, named};
-use crate::core::captured_by::CapturedBy;
 use crate::core::finding::Severity;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::pgoutput::decode;
 use crate::core::probe::{Probe, Quiet};
-use crate::core::row::Row;
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Result};
-use crate::failpoint::failpoint;
-use crate::handoff::deliver::Delivery;
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::Writer;
-use crate::store::apply::Advance;
 use crate::store::findings::Finding;
 use crate::store::read::BATCH_BYTES;
+use commit::{Committed, InFlight, RECORD_EVERY, recorded};
+use pending::{Arrived, Pending};
 use serde_json::json;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After a lone signal the position is recorded, and then acknowledged, at most this often. Recording it each time
-/// would add a twentieth to the signal's time. Rows that the server sends again after a crash are known by identity
-/// and absorbed.
-const RECORD_EVERY: Duration = Duration::from_secs(1);
-/// While the stream is idle, the position is recorded, and then acknowledged, at most this often: each time costs a
-/// commit.
-const IDLE_CONFIRM: Duration = Duration::from_secs(5);
-/// The idle position is recorded earlier if the server would otherwise keep this much log for the slot.
-const IDLE_BYTES: u64 = 16 << 20;
 /// The stream is dead if there is no sign of life for this long after the daemon asked for one.
 const STALLED: Duration = Duration::from_secs(20);
 /// How long sending the last acknowledgement may take.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// What has arrived and is not durable yet.
-#[derive(Default)]
-struct Pending {
-    rows: Vec<Arrived>,
-    bytes: usize,
-    /// A transaction has begun and its commit has not arrived.
-    open: bool,
-    /// Rows of the open transaction, pending or already applied.
-    in_transaction: usize,
-    /// The end of the last complete transaction among the rows.
-    whole: Option<Lsn>,
-    /// A position before which the server has nothing for us.
-    idle: Option<Lsn>,
-    asked: bool,
-}
-
-impl Pending {
-    /// Rows to record, or a position to move to.
-    fn is_work(&self) -> bool {
-        !self.rows.is_empty() || self.whole.is_some()
-    }
-}
-
-/// A row as the stream brought it.
-enum Arrived {
-    Mapped(MappedRow),
-    /// Its texts are in the database's own encoding.
-    Foreign(Arc<Source>, Vec<Option<bytes::Bytes>>),
-}
-
-/// A batch that is being committed.
-type InFlight<'a> = Pin<Box<dyn Future<Output = Result<Committed>> + Send + 'a>>;
-
-/// The result of a batch.
-struct Committed {
-    /// The end of its last complete transaction.
-    whole: Option<Lsn>,
-    /// That position was recorded in the same commit.
-    recorded: bool,
-    took: Duration,
-}
 
 /// Why the loop woke up.
 enum WokenBy {
@@ -281,48 +229,40 @@ impl<'a> Follower<'a> {
             }
             Ok(Delivered::Row(source, row)) => {
                 let mapped = MappedRow::of(self.source(&source)?, &row);
-                self.arrived(row.size(), Arrived::Mapped(mapped));
+                self.pending.push(row.size(), Arrived::Mapped(mapped));
             }
             Ok(Delivered::Foreign(source, values)) => {
                 let size = values.iter().flatten().map(bytes::Bytes::len).sum();
                 let source = self.source(&source)?;
-                self.arrived(size, Arrived::Foreign(source, values));
+                self.pending.push(size, Arrived::Foreign(source, values));
             }
             Ok(Delivered::NotABirth { table, action }) => {
                 tracing::warn!(table, action, "the source reported something other than an insert");
                 let key = format!("source_{action}:{table}");
                 let detail = json!({ "table": table, "action": action });
-                self.store
-                    .raise(&Finding {
-                        kind: "source_not_append_only",
-                        key,
-                        severity: Severity::Warning,
-                        detail,
-                    })
-                    .await?;
+                let severity = Severity::Warning;
+                let finding = Finding { kind: "source_not_append_only", key, severity, detail };
+                self.store.raise(&finding).await?;
             }
-            Err(surprise) => {
-                let key = format!("{}:{}", surprise.code(), self.shared.term.config.slot);
-                let detail = json!({ "slot": self.shared.term.config.slot, "problem": surprise.to_string() });
-                self.store
-                    .raise(&Finding { kind: surprise.code(), key, severity: Severity::High, detail })
-                    .await?;
-                self.surprised_before = Some(self.store.current_lsn().await?);
-                self.leave_to_the_tables(&surprise).await?;
-            }
+            Err(surprise) => self.surprised(&surprise).await?,
         }
         Ok(())
+    }
+
+    /// Raises a finding about something that the stream cannot use, and leaves its rows to the tables.
+    async fn surprised(&mut self, surprise: &Surprise) -> Result<()> {
+        let slot = &self.shared.term.config.slot;
+        let key = format!("{}:{slot}", surprise.code());
+        let detail = json!({ "slot": slot, "problem": surprise.to_string() });
+        let finding = Finding { kind: surprise.code(), key, severity: Severity::High, detail };
+        self.store.raise(&finding).await?;
+        self.surprised_before = Some(self.store.current_lsn().await?);
+        self.leave_to_the_tables(surprise).await
     }
 
     fn source(&self, name: &str) -> Result<Arc<Source>> {
         named(&self.sources, name)
             .ok_or_else(|| Error::new(Kind::Internal, format!("source {name} is bound but not loaded")))
-    }
-
-    fn arrived(&mut self, size: usize, row: Arrived) {
-        self.pending.bytes += size;
-        self.pending.in_transaction += 1;
-        self.pending.rows.push(row);
     }
 
     /// Resolves the findings about surprises once the stream is past them. While a cause lasts, it has a finding of
@@ -352,125 +292,6 @@ impl<'a> Follower<'a> {
         }
         self.shared.not_vouched_for(self.store).await
     }
-
-    /// Starts to commit the pending rows.
-    fn begin(&mut self) {
-        let rows = std::mem::take(&mut self.pending.rows);
-        self.pending.bytes = 0;
-        let whole = self.pending.whole.take();
-        // For a lone signal the position is recorded less often; see `RECORD_EVERY`.
-        let recorded = whole.is_some() && (rows.len() > 1 || self.confirmed_at.elapsed() >= RECORD_EVERY);
-        let (store, shared, worked) = (self.store, self.shared, self.worked);
-        self.in_flight = Some(Box::pin(async move {
-            // If only a part of a transaction is here, its end is not known. The part is recorded and the position
-            // does not move.
-            let slot = &shared.term.config.slot;
-            let advance =
-                whole.filter(|_| recorded).map_or(Advance::Nothing, |lsn| Advance::Stream { slot, lsn });
-            let delivery = Delivery { store, lease: &shared.term.lease, captured_by: CapturedBy::Stream };
-            let rows = legible(shared, store, rows).await?;
-            shared.pacing.rest(&shared.term, worked).await;
-            failpoint("before_apply");
-            let begun = Instant::now();
-            delivery.deliver(rows, advance).await?;
-            failpoint("after_apply");
-            Ok(Committed { whole, recorded, took: begun.elapsed() })
-        }));
-    }
-
-    /// Acknowledges what a commit made durable: the handoffs and the position. Never before the commit: the server
-    /// removes what is acknowledged, and a slot ahead of our recorded position looks like a gap.
-    fn record(&mut self, batch: &Committed, stream: &Stream) {
-        self.worked = batch.took;
-        let Some(lsn) = batch.whole else { return };
-        self.handed_off = lsn;
-        self.shared.stream.move_to(lsn);
-        if batch.recorded {
-            self.acknowledge(lsn, stream);
-            failpoint("after_acknowledge");
-        }
-    }
-
-    fn acknowledge(&mut self, lsn: Lsn, stream: &Stream) {
-        self.durable = lsn;
-        self.confirmed_at = Instant::now();
-        stream.acknowledge(lsn);
-    }
-
-    /// Acknowledges log that holds nothing for us. Without this the server would retain the log of an idle source
-    /// without bound, and a server that shuts down would wait for this client in vain.
-    async fn confirm_idle(&mut self, stream: &Stream, now: bool) -> Result<()> {
-        // Only when nothing is pending: a position beyond unrecorded rows would let the server remove them.
-        if self.pending.open || self.pending.is_work() || self.in_flight.is_some() {
-            return Ok(());
-        }
-        let lsn = self.pending.idle.unwrap_or(Lsn::ZERO).max(self.handed_off);
-        if lsn <= self.durable {
-            return Ok(());
-        }
-        self.shared.stream.move_to(lsn);
-        let far = u64::from(lsn) - u64::from(self.durable) >= IDLE_BYTES;
-        let asked = std::mem::take(&mut self.pending.asked);
-        let pause = if self.handed_off > self.durable { RECORD_EVERY } else { IDLE_CONFIRM };
-        if !(now || asked || far || self.confirmed_at.elapsed() >= pause) {
-            return Ok(());
-        }
-        self.confirm(lsn, stream).await
-    }
-
-    /// Records a position up to which everything is handed off, then acknowledges it.
-    async fn confirm(&mut self, lsn: Lsn, stream: &Stream) -> Result<()> {
-        // Recorded first, so that after a restart the slot is not ahead of the recorded position. When a server shuts
-        // down, it ends sessions before walsenders, so this fails. Then the stream is closed; the server waits for
-        // that as well.
-        self.store.confirm_stream(&self.shared.term.lease, &self.shared.term.config.slot, lsn).await?;
-        failpoint("after_confirm");
-        self.acknowledge(lsn, stream);
-        Ok(())
-    }
-}
-
-/// Asks the server, which knows its own encoding, to convert the texts. A row with a text that cannot be converted
-/// counts as unreadable, as on every other path. If such a row has no readable key, it is left to the tables.
-async fn legible(shared: &Shared, store: &Writer, rows: Vec<Arrived>) -> Result<Vec<MappedRow>> {
-    let texts = rows.iter().flat_map(|row| match row {
-        Arrived::Mapped(_) => &[][..],
-        Arrived::Foreign(_, values) => values,
-    });
-    let texts: Vec<&[u8]> = texts.flatten().map(AsRef::as_ref).collect();
-    let said = if texts.is_empty() { vec![] } else { store.legible(&texts).await? };
-    if said.len() != texts.len() {
-        return Err(Error::new(
-            Kind::Internal,
-            "the server said another number of texts than it was asked for",
-        ));
-    }
-    let mut said = said.into_iter();
-    let mut out = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (source, values) = match row {
-            Arrived::Mapped(row) => {
-                out.push(row);
-                continue;
-            }
-            Arrived::Foreign(source, values) => (source, values),
-        };
-        let mut unsaid = None;
-        let mut say = |value: Option<bytes::Bytes>| {
-            value?;
-            said.next()?.map_err(|code| unsaid = Some(code)).ok()
-        };
-        let mut row = Row::new(values.into_iter().map(&mut say).collect());
-        if let Some(code) = unsaid {
-            if !source.has_key(&row) {
-                shared.not_vouched_for(store).await?;
-                continue;
-            }
-            row = source.unreadable(source.key(&row).to_owned(), code);
-        }
-        out.push(MappedRow::of(source, &row));
-    }
-    Ok(out)
 }
 
 fn stalled_after() -> Duration {
@@ -479,12 +300,4 @@ fn stalled_after() -> Duration {
         return sooner;
     }
     STALLED
-}
-
-/// Waits for the batch that is being committed. Cancel safe: the batch stays where it is.
-async fn recorded(in_flight: &mut Option<InFlight<'_>>) -> Result<Committed> {
-    match in_flight {
-        Some(batch) => batch.await,
-        None => std::future::pending().await,
-    }
 }

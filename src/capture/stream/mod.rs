@@ -14,6 +14,7 @@ use crate::capture::shared::{End, Shared};
 use crate::config::Config;
 use crate::core::continuity::{Continuity, Offered, Position, compare};
 use crate::core::finding::Severity;
+use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::core::stream_state::StreamState;
 use crate::core::transaction::{Encoding, Relations};
@@ -27,6 +28,7 @@ use follow::Follower;
 use prepare::{Prepared, elsewhere, prepare};
 use replication_session::ReplicationSession;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 
@@ -100,13 +102,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     // Subscribed before the sources are read, so that a redefinition in between is noticed.
     let definitions = shared.definitions.subscribe();
     let sources = store.registered(&config.worker).await?.sources;
-    if let Some(at) = shared.stream.read(|stream| stream.rejoin_at).filter(|at| *at > Instant::now()) {
-        let wait = at.duration_since(Instant::now()).as_secs();
-        return Err(Error::new(
-            Kind::Replication,
-            format!("the slot was given up for its size; it is taken again in {wait} s"),
-        ));
-    }
+    refuse_before_rejoin(shared)?;
     shared.stream.update(StreamState::attempt);
     // Creating a slot waits for every running transaction. A daemon that is told to stop does not wait for that.
     let Prepared { confirmed, mended, .. } = tokio::select! {
@@ -118,37 +114,13 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     if let Some(problem) = mended {
         tracing::warn!(
             %problem,
-            "the publication was mended; what was written meanwhile is left to the tables"
+            "the publication was repaired; rows written before that are left to the tables"
         );
         shared.not_vouched_for(&store).await?;
     }
-    let left = store.publishable(&sources).await?.left;
-    for (source, problem) in &left {
-        tracing::warn!(
-            source = source.name(),
-            problem,
-            "the source cannot be published and is read from its table"
-        );
-    }
-    let left_out = left.iter().map(|(source, _)| source.name().to_owned()).collect();
-    shared.stream.update(|stream| stream.leave_out(left_out));
+    leave_out(shared, &store, &sources).await?;
     let raw = store.streams_raw().await?;
-    let known = store.stream_position(&config.slot).await?;
-    // The protocol acknowledges a position when the stream starts, so it must be a position that is durable here.
-    let durable = known.as_ref().map_or(confirmed, |p| p.durable);
-    let session = connect(config, &store, durable, raw).await?;
-    let offered = Offered {
-        system_identifier: session.server.system_identifier.clone(),
-        timeline: session.server.timeline,
-        confirmed,
-    };
-    let continuity = compare(known.as_ref(), &offered);
-    let session = if continuity.start() == durable {
-        session
-    } else {
-        drop(session);
-        connect(config, &store, continuity.start(), raw).await?
-    };
+    let (session, continuity, offered) = open_at_start(config, &store, confirmed, raw).await?;
     settle(shared, &store, &continuity, &offered).await?;
     let stream = session.start().await?;
     tracing::info!(slot = config.slot, lsn = %continuity.start(), "streaming");
@@ -158,6 +130,58 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     let relations = Relations::new(&sources, if raw { Encoding::Foreign } else { Encoding::Utf8 });
     let follower = Follower::new(shared, &store, definitions, sources, relations, continuity.start(), target);
     follower.run(stream).await
+}
+
+/// A slot that was given up because of its size is not taken again before `rejoin_at`.
+fn refuse_before_rejoin(shared: &Shared) -> Result<()> {
+    let Some(at) = shared.stream.read(|stream| stream.rejoin_at).filter(|at| *at > Instant::now()) else {
+        return Ok(());
+    };
+    let wait = at.duration_since(Instant::now()).as_secs();
+    Err(Error::new(
+        Kind::Replication,
+        format!("the slot was given up because of its size; the daemon takes it again in {wait} s"),
+    ))
+}
+
+/// Notes the sources that no publication can carry. The table lane reads them.
+async fn leave_out(shared: &Shared, store: &Writer, sources: &[Arc<Source>]) -> Result<()> {
+    let left = store.publishable(sources).await?.left;
+    for (source, problem) in &left {
+        tracing::warn!(
+            source = source.name(),
+            problem,
+            "the source cannot be published and is read from its table"
+        );
+    }
+    let left_out = left.iter().map(|(source, _)| source.name().to_owned()).collect();
+    shared.stream.update(|stream| stream.leave_out(left_out));
+    Ok(())
+}
+
+/// Opens a replication session at the position where the stream starts. Tells how the slot continues what is recorded.
+async fn open_at_start(
+    config: &Config,
+    store: &Writer,
+    confirmed: Lsn,
+    raw: bool,
+) -> Result<(ReplicationSession, Continuity, Offered)> {
+    let known = store.stream_position(&config.slot).await?;
+    // The protocol acknowledges a position when the stream starts, so it must be a position that is durable here.
+    let durable = known.as_ref().map_or(confirmed, |p| p.durable);
+    let session = connect(config, store, durable, raw).await?;
+    let offered = Offered {
+        system_identifier: session.server.system_identifier.clone(),
+        timeline: session.server.timeline,
+        confirmed,
+    };
+    let continuity = compare(known.as_ref(), &offered);
+    if continuity.start() == durable {
+        return Ok((session, continuity, offered));
+    }
+    drop(session);
+    let session = connect(config, store, continuity.start(), raw).await?;
+    Ok((session, continuity, offered))
 }
 
 /// A replication session with the server that `store` writes to, at the first place of the URL that reaches it.

@@ -5,7 +5,8 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result};
-use crate::store::replication::PublicationProblem;
+use crate::store::replication::{PublicationProblem, Slot};
+use crate::store::role::Admin;
 use crate::store::{Session, connect};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,46 +39,18 @@ pub async fn prepare<R>(
         return Err(elsewhere(&config.replication.to_string()));
     }
     admin.check_streaming().await?;
-    let mut slot = admin.slot(&config.slot, config.replication.database()).await?;
+    let slot = admin.slot(&config.slot, config.replication.database()).await?;
     if slot.is_none() && config.create {
         admin.check_slot_free(&config.slot).await?;
     }
     let problem = admin.publication_problem(&config.publication, sources).await?;
     if let Some(problem) = &problem {
-        let advice = "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
-        if !config.create {
-            return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
-        }
-        // This check comes first, because the slot may be in use and the attempt fail. Once the publication is
-        // repaired, nothing tells any more that the slot is older, or that rows written before the repair are left to
-        // the tables.
-        if let Some(slot) = &slot {
-            refuse_if_active(&config.slot, slot.active_pid)?;
-        }
-        admin.put_publication(&config.publication, sources).await?;
+        repair_publication(config, &admin, sources, slot.as_ref(), problem).await?;
     }
     // A slot decodes with the catalogue of its time, so a slot that is older than the publication cannot see it. The
     // publication was created just now, or an operator dropped it and created it again.
     let younger = matches!(problem, Some(PublicationProblem::Absent { .. })) || blind;
-    if let Some(old) = slot.take_if(|_| younger) {
-        if !config.create {
-            return Err(Error::new(
-                Kind::Replication,
-                format!(
-                    "slot {} is older than publication {}, which was dropped and made again, and cannot see it; have both made \
-                     anew by `gov-handoff replication teardown` and `gov-handoff replication setup`",
-                    config.slot, config.publication
-                ),
-            ));
-        }
-        refuse_if_active(&config.slot, old.active_pid)?;
-        admin.drop_slot(&config.slot).await?;
-    }
-    if let Some(lost) = slot.take_if(|s| s.lost) {
-        refuse_if_active(&config.slot, lost.active_pid)?;
-        admin.drop_slot(&config.slot).await?;
-    }
-    match slot {
+    match drop_useless(config, &admin, slot, younger).await? {
         Some(slot) => {
             refuse_if_active(&config.slot, slot.active_pid)?;
             Ok(Prepared { confirmed: slot.confirmed, new: false, mended: problem })
@@ -90,6 +63,51 @@ pub async fn prepare<R>(
             format!("slot {} does not exist; run `gov-handoff replication setup`", config.slot),
         )),
     }
+}
+
+/// Creates the publication, or alters it to match the sources; an error where the configuration does not allow that.
+async fn repair_publication(
+    config: &Config,
+    admin: &Session<Admin>,
+    sources: &[Arc<Source>],
+    slot: Option<&Slot>,
+    problem: &PublicationProblem,
+) -> Result<()> {
+    let advice =
+        "run `gov-handoff replication setup`, or have a DBA run what `gov-handoff replication sql` prints";
+    if !config.create {
+        return Err(Error::new(Kind::Replication, format!("{problem}; {advice}")));
+    }
+    // This check comes before the repair, because the slot may be in use and the attempt fail. Once the publication is
+    // repaired, nothing shows that the slot is older, or that rows written before the repair are left to the tables.
+    if let Some(slot) = slot {
+        refuse_if_active(&config.slot, slot.active_pid)?;
+    }
+    admin.put_publication(&config.publication, sources).await
+}
+
+/// Drops a slot that is lost, or older than the publication (`younger`): neither can be streamed from. Returns any other.
+async fn drop_useless(
+    config: &Config,
+    admin: &Session<Admin>,
+    mut slot: Option<Slot>,
+    younger: bool,
+) -> Result<Option<Slot>> {
+    if younger && slot.is_some() && !config.create {
+        return Err(Error::new(
+            Kind::Replication,
+            format!(
+                "slot {} is older than publication {}, which was dropped and created again, and cannot see it; run \
+                 `gov-handoff replication teardown`, then `gov-handoff replication setup`",
+                config.slot, config.publication
+            ),
+        ));
+    }
+    if let Some(useless) = slot.take_if(|slot| younger || slot.lost) {
+        refuse_if_active(&config.slot, useless.active_pid)?;
+        admin.drop_slot(&config.slot).await?;
+    }
+    Ok(slot)
 }
 
 /// Rows of another server, or of another database of it, would be recorded as ours. Its row with the key 7 would be

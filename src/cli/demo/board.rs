@@ -1,4 +1,4 @@
-//! What is known at a moment and how it came to be: the values behind the live view.
+//! The values behind the live view, now and over the run.
 
 use super::sample::{Capture, Sample};
 use super::script::Scene;
@@ -55,7 +55,7 @@ impl Board {
                     let reason = sample.reason.as_deref().unwrap_or("no reason given");
                     self.note(at, format!("polling, because {reason}"));
                 }
-                Capture::Down => self.note(at, "nobody holds the lease"),
+                Capture::Down => self.note(at, "no instance holds the lease"),
                 Capture::Starting => self.note(at, format!("lease held, term {}", sample.term)),
             }
         }

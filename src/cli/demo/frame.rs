@@ -156,7 +156,7 @@ fn kinds(board: &Board, bar: usize) -> Vec<String> {
         .collect()
 }
 
-/// Cells are shared out so that the whole bar has the length of the sum, and whatever is there at all is seen.
+/// Shares out the cells so that the bar has the length of the sum, and every part that is not zero is visible.
 fn stacked(parts: [i64; 3], most: i64, bar: usize) -> String {
     let cells =
         |n: i64| if n == 0 { 0 } else { (n as f64 / most as f64 * bar as f64).round().max(1.0) as usize };

@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Plays the scenes until the time is up, the rows are written or somebody presses Ctrl-C.
+    /// Plays the scenes until the time is up, the rows are written or the user presses Ctrl-C.
     pub async fn play(&mut self) -> Result<()> {
         self.note(Scene::Streaming.title());
         while self.progress() < 1.0 && *self.told.borrow() == 0 {

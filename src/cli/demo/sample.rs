@@ -67,7 +67,7 @@ impl Sample {
     }
 }
 
-/// Asks; what takes long is asked less often, so that the watching does not slow down the watched.
+/// Asks the database. Slow questions are asked less often, so that watching does not slow down the daemon.
 pub struct Sampler {
     client: Client,
     last: Sample,

@@ -36,7 +36,7 @@ impl Screen {
             Self::Live { term, drawn, size } => {
                 let now = term.size();
                 if now != *size {
-                    // Lines have wrapped anew: what is above is no longer where it was.
+                    // The terminal wrapped the lines differently, so the last frame is no longer where it was.
                     let _ = term.clear_screen();
                     (*size, *drawn) = (now, 0);
                 }

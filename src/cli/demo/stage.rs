@@ -13,7 +13,7 @@ pub const DATABASE: &str = "demo";
 /// What `run` calls its slot in that database by default.
 pub const SLOT: &str = "gov_handoff_demo";
 
-/// The product's own settings but for three: nobody should watch a lease expire for fifteen seconds.
+/// Three settings differ from the product's defaults: waiting fifteen seconds for a lease to expire is too long in a demo.
 const SETTINGS: [(&str, &str); 3] = [
     ("GOV_HANDOFF_LEASE_TTL", "2s"),
     ("GOV_HANDOFF_STREAM_RETRY", "500ms"),

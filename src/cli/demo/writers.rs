@@ -14,7 +14,7 @@ use tokio_postgres::{Client, Statement};
 /// Sessions that write at once.
 pub const WRITERS: u64 = 6;
 
-/// What the writers tell the rest, and are told.
+/// Shared with the writers: their counts, and the limits given to them.
 #[derive(Default)]
 pub struct Tally {
     pub births: AtomicI64,
@@ -72,7 +72,7 @@ impl BirthWriter {
         while !self.tally.done() {
             let rows = self.transaction().await?;
             due += Duration::from_secs_f64(f64::from(rows) / rate);
-            // A server that fell behind is not made to pay for it afterwards.
+            // After the server fell behind, the writers do not catch up with a burst.
             due = due.max(Instant::now() - Duration::from_millis(200));
             tokio::time::sleep_until(due).await;
         }

@@ -92,7 +92,7 @@ impl CaseStage<'_> {
         }
     }
 
-    /// Others write and are handed off while the transaction is open; then it commits behind them.
+    /// Other rows are written and handed off while a transaction is open; then it commits behind them.
     async fn while_open(&self, label: &str) -> Result<CaseResult> {
         self.write(label).await?;
         let verdict = self.settled(label).await?;
@@ -120,7 +120,7 @@ impl CaseStage<'_> {
         self.settled(label).await
     }
 
-    /// The slot goes under the stream; rows come meanwhile and afterwards, and the stream comes back.
+    /// The slot is dropped under the stream. Rows are written meanwhile and afterwards, and the stream comes back.
     async fn dropped_slot(&mut self, label: &str) -> Result<CaseResult> {
         if self.recipe.mode == "poll" {
             return Ok(CaseResult::Skipped("there is no slot in mode poll".to_owned()));
@@ -130,7 +130,7 @@ impl CaseStage<'_> {
         self.write(label).await?;
         admin.release_slot(&config.slot).await?;
         self.write(label).await?;
-        // The daemon may have the slot again already, and hold it; then it is released once more.
+        // The daemon may have taken the slot again already. Then the slot is released once more.
         let deadline = Instant::now() + self.patience;
         while let Err(e) = admin.drop_slot(&config.slot).await {
             if Instant::now() > deadline {
@@ -150,7 +150,8 @@ impl CaseStage<'_> {
         self.settled(label).await
     }
 
-    /// Killed as soon as its commit shows, which is before the acknowledgement goes out; rows come while it is gone.
+    /// Kills the daemon as soon as its commit is visible, which is before the acknowledgement is sent. Rows are written
+    /// while no daemon runs.
     async fn killed(&mut self, label: &str) -> Result<CaseResult> {
         self.write(label).await?;
         let verdict = self.settled(label).await?;
@@ -178,7 +179,7 @@ impl CaseStage<'_> {
         Ok(store.client().batch_execute(&sql).await?)
     }
 
-    /// Compares until it is right or patience ends.
+    /// Compares until every row was captured or the time is over.
     async fn settled(&self, label: &str) -> Result<CaseResult> {
         let deadline = Instant::now() + self.patience;
         loop {

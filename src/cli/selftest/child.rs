@@ -37,7 +37,7 @@ impl Recipe<'_> {
         command
             .env("GOV_HANDOFF_SLOT", &self.config.slot)
             .env("GOV_HANDOFF_PUBLICATION", &self.config.publication);
-        // Impatient, so that a verdict does not take the time that production may; and no note in the changelog.
+        // Short intervals, so that a verdict comes sooner than in production; and no row in the changelog.
         for (name, value) in [
             ("CREATE", "true"),
             ("LEASE_TTL", "2s"),
@@ -55,7 +55,7 @@ impl Recipe<'_> {
 }
 
 impl Daemon {
-    /// Waits until it captures as wanted. The error says why it does not.
+    /// Waits until the daemon captures in the wanted mode. The error says why it does not.
     pub async fn captures(&mut self, store: &Session<Admin>, wanted: &str, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         let pid = i64::from(self.child.id().unwrap_or(0));
@@ -79,7 +79,7 @@ impl Daemon {
         Err(Error::new(Kind::Replication, said))
     }
 
-    /// Ends it without a farewell, as an out-of-memory killer would.
+    /// Kills the daemon without warning, as an out-of-memory killer would.
     pub async fn kill(&mut self) {
         let _ = self.child.kill().await;
     }

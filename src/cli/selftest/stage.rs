@@ -1,4 +1,4 @@
-//! The shadow tables, their sources, and taking all of it away again.
+//! Creates the shadow tables and their sources, and removes all of it again.
 
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
@@ -17,7 +17,7 @@ pub struct Means {
     pub may_prepare: bool,
 }
 
-/// Asks for what the selftest cannot do without.
+/// Checks what the selftest needs.
 pub async fn check(store: &Session<Admin>) -> Result<Means> {
     let row = store.client().query_one(include_str!("sql/needs.sql"), &[]).await?;
     let (database, role): (String, String) = (row.try_get("database")?, row.try_get("role")?);
@@ -54,7 +54,7 @@ pub async fn alone(config: &Config) -> Result<Session<Admin>> {
     Err(Error::new(Kind::Config, "another selftest is running in this database; wait for it to end"))
 }
 
-/// Makes the tables and registers the sources. What an earlier selftest left is taken away first.
+/// Creates the tables and registers the sources. First removes what an earlier selftest left.
 pub async fn set(config: &Config, store: &Session<Admin>) -> Result<()> {
     strike(config, store, false).await?;
     store.client().batch_execute(include_str!("sql/stage.sql")).await.context("making the shadow tables")?;
@@ -62,7 +62,7 @@ pub async fn set(config: &Config, store: &Session<Admin>) -> Result<()> {
     Ok(())
 }
 
-/// Takes everything away: slot and publication always, since a slot that nobody reads retains log.
+/// Removes everything. Slot and publication always, because a slot that no client reads retains log.
 pub async fn strike(config: &Config, store: &Session<Admin>, keep: bool) -> Result<()> {
     let client = store.client();
     if client.query_one(include_str!("sql/prepared.sql"), &[]).await?.try_get::<_, bool>(0)? {
@@ -82,7 +82,7 @@ pub async fn strike(config: &Config, store: &Session<Admin>, keep: bool) -> Resu
     Ok(())
 }
 
-/// The kind is registered nowhere and no producer is trusted: everything is captured, nothing is emitted or marked.
+/// The kind is not registered and no producer is trusted. So everything is captured, and nothing is emitted or marked.
 fn source(table: &str, id_type: IdType) -> SourceDefinition {
     let word = if id_type == IdType::Int4 { "int" } else { "uuid" };
     SourceDefinition {

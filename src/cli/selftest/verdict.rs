@@ -1,4 +1,4 @@
-//! What a case came to, decided from what was written and what was captured.
+//! The verdict about a case, from what was written and what was captured.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct RowCounts {
 /// Keys named in a detail; the first ones tell enough.
 const NAMED: usize = 5;
 
-/// Every row once, and nothing that is no row.
+/// Passed if every row was captured once, and nothing was captured that is not a row.
 #[must_use]
 pub fn judge(rows: &[RowCounts]) -> CaseResult {
     let named = |what: &str, wrong: &dyn Fn(&&RowCounts) -> bool| {
