@@ -237,7 +237,7 @@ fn onlookers_only_look() {
 fn each_borrowed_crate_has_one_door() {
     for (needle, door) in [
         ("pgwire_replication::", "src/capture/stream/replication_session.rs"),
-        ("backoff::", "src/daemon/pause.rs"),
+        ("use backoff::", "src/daemon/backoff.rs"),
         ("axum::", "src/observe/http.rs"),
         ("rustls::", "src/store/tls.rs"),
         ("toml::", "src/co"),
@@ -432,7 +432,7 @@ const COMPUTED: [(&str, &[&str]); 6] = [
     ("src/cli/sources.rs", &[code::PAYLOAD, code::VECTOR]),
     ("migrations/0010_retry.sql", &[code::PAYLOAD, code::VECTOR]),
     ("migrations/0005_findings.sql", &[]),
-    ("src/daemon/flag.rs", &[]),
+    ("src/daemon/finding_flag.rs", &[]),
     ("src/store/findings.rs", &[]),
 ];
 
@@ -479,4 +479,23 @@ fn every_kind_of_finding_that_is_raised_is_known_by_name() {
     raised.extend(COMPUTED.iter().flat_map(|(_, kinds)| kinds.iter()).map(ToString::to_string));
     let known: Vec<_> = gov_handoff::core::finding::KINDS.iter().map(ToString::to_string).collect();
     assert_eq!(raised.into_iter().collect::<Vec<_>>(), known);
+}
+
+#[test]
+fn every_path_that_the_documents_name_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    let mut named = 0;
+    for page in ["README.md", "ARCHITECTURE.md"] {
+        let text = std::fs::read_to_string(root.join(page)).expect("a page");
+        let words = text.split(|c: char| c.is_whitespace() || "`()[],;|".contains(c));
+        for word in words.map(|w| w.trim_end_matches('.')).filter(|w| w.contains('/') && w.ends_with(".rs")) {
+            named += 1;
+            if !root.join(word).exists() && !root.join("src").join(word).exists() {
+                wrong.push(format!("{page}: {word}"));
+            }
+        }
+    }
+    assert!(named > 10, "only {named} paths were found");
+    assert_none("a path that does not exist", &wrong);
 }

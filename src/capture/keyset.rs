@@ -4,10 +4,10 @@
 use crate::capture::shared::Shared;
 use crate::capture::turn::Turn;
 use crate::core::captured_by::CapturedBy;
-use crate::core::gap::{OpenRanges, Range};
 use crate::core::handoff::Source;
+use crate::core::id_ranges::{OpenRanges, Range};
 use crate::core::mode::Mode;
-use crate::daemon::sessions::patience;
+use crate::daemon::open_session::patience;
 use crate::error::{Error, Kind, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Outcome};

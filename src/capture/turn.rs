@@ -4,7 +4,7 @@ use crate::capture::frontier::Proof;
 use crate::config::Config;
 use crate::core::batch_size::BatchSize;
 use crate::core::handoff::Source;
-use crate::daemon::flag::Flag;
+use crate::daemon::finding_flag::Flag;
 use crate::error::Error;
 use crate::store::source::ClockReading;
 use crate::store::source::catalogue::Strategy;

@@ -1,6 +1,6 @@
 //! The watermark: the furthest row that was handed off, for order, lag and people. It only moves forward.
 //!
-//! Correctness does not depend on it (see `gap` and `frontier`). A row behind the watermark is handed off like any
+//! Correctness does not depend on it (see `id_ranges` and `frontier`). A row behind the watermark is handed off like any
 //! other, and the watermark stays where it is.
 
 use crate::core::definition::IdType;

@@ -2,9 +2,9 @@
 //! waits for any of this.
 
 use crate::core::lease::{claim_patience, keeper_patience};
+use crate::daemon::backoff::Pause;
 use crate::daemon::complaints::Complaints;
-use crate::daemon::pause::Pause;
-use crate::daemon::sessions::open_claimant;
+use crate::daemon::open_session::open_claimant;
 use crate::daemon::standby::look_around;
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Policy, Result};

@@ -1,7 +1,7 @@
 //! Measures how far behind the worker is, and raises a finding when the lag is over its limit.
 
 use crate::core::lag::{Mileposts, severity};
-use crate::daemon::flag::Flag;
+use crate::daemon::finding_flag::Flag;
 use crate::daemon::stream_progress::StreamProgress;
 use crate::daemon::term::Term;
 use crate::error::Result;

@@ -10,15 +10,15 @@
 //! renews it. A [`term::Term`] is one holding of the lease. The other modules are parts that a worker puts together: the
 //! [`retry`] lane, the [`pacer`], the [`lag`] watch, the [`slot_guard`]. Nothing here knows how a row is captured.
 
+pub mod backoff;
 pub mod complaints;
-pub mod drain;
-pub mod flag;
+pub mod drain_captures;
+pub mod finding_flag;
 pub mod keeper;
 pub mod lag;
+pub mod open_session;
 pub mod pacer;
-pub mod pause;
 pub mod retry;
-pub mod sessions;
 pub mod slot_guard;
 pub mod standby;
 pub mod stream_progress;

@@ -5,7 +5,7 @@
 
 use crate::core::finding::Severity;
 use crate::core::pace::{Cause, Governor, Limits, Load, Pace, Reads};
-use crate::daemon::flag::Flag;
+use crate::daemon::finding_flag::Flag;
 use crate::daemon::term::Term;
 use crate::error::Result;
 use crate::store::Writer;

@@ -3,8 +3,8 @@
 use crate::core::doctor::over_budget;
 use crate::core::finding::Severity;
 use crate::core::stream_state::StreamState;
-use crate::daemon::pause::Pause;
-use crate::daemon::sessions::{open, open_replication};
+use crate::daemon::backoff::Pause;
+use crate::daemon::open_session::{open, open_replication};
 use crate::daemon::stream_progress::StreamProgress;
 use crate::daemon::term::Term;
 use crate::error::Result;

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::daemon::keeper::{self, Rounds};
-use crate::daemon::sessions::open;
+use crate::daemon::open_session::open;
 use crate::daemon::standby;
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Result};

@@ -5,8 +5,8 @@
 use crate::core::certificate::REHEARSAL;
 use crate::core::doctor::over_budget;
 use crate::core::finding::Severity;
-use crate::daemon::pause::Pause;
-use crate::daemon::sessions::{open, open_replication};
+use crate::daemon::backoff::Pause;
+use crate::daemon::open_session::{open, open_replication};
 use crate::daemon::slot_guard::SAID_EVERY;
 use crate::daemon::term::Term;
 use crate::error::Result;

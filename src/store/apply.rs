@@ -5,8 +5,8 @@
 
 use crate::core::captured_by::CapturedBy;
 use crate::core::coalesce::Batch;
-use crate::core::gap::Replacement;
 use crate::core::handoff::Handoff;
+use crate::core::id_ranges::Replacement;
 use crate::core::lsn::Lsn;
 use crate::core::watermark::{Key, Watermark};
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! Opening a session: with TLS as configured, with pinned settings, and with a clear message when it fails.
 //!
-//! The settings of a session are read back once (`settings`). Another session watches whether somebody waits for it
+//! The settings of a session are read back once (`session_settings`). Another session watches whether somebody waits for it
 //! (`give_way`).
 
 use crate::config::Target;
@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::instance;
 use crate::store::role::{Admin, Onlooker, Reads};
 use crate::store::session::Watched;
-use crate::store::{Session, Store, Writer, settings, tls};
+use crate::store::{Session, Store, Writer, session_settings, tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -182,13 +182,14 @@ async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session
 
 /// Checks that the session got the settings it asked for. Returns its process id at the server.
 async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i32> {
-    let answer = client.simple_query(&settings::question(session)).await.map_err(|e| explain(e, target))?;
+    let answer =
+        client.simple_query(&session_settings::question(session)).await.map_err(|e| explain(e, target))?;
     let row = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
     let value = |i| row.and_then(|row| row.get(i));
-    settings::compare(session, value(0).unwrap_or_default()).map_err(|e| e.context(target))?;
+    session_settings::compare(session, value(0).unwrap_or_default()).map_err(|e| e.context(target))?;
     let pid = value(1).and_then(|pid| pid.parse().ok());
     pid.ok_or_else(|| Error::new(Kind::Internal, format!("{target} did not tell the session's process")))
 }

@@ -19,7 +19,7 @@ pub mod replication;
 pub mod retry;
 pub mod role;
 mod session;
-pub mod settings;
+pub mod session_settings;
 pub mod source;
 pub mod status;
 pub mod stream;

@@ -6,7 +6,7 @@ use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
 use crate::instance;
 use crate::store::connect::session_at;
-use crate::store::settings;
+use crate::store::session_settings;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pgwire_replication::{
@@ -115,8 +115,8 @@ impl ReplicationSession {
             timeline: identity.timeline.try_into().unwrap_or(i32::MAX),
         };
         let mut session = Self { client, server };
-        let granted = session.ask(&settings::question(&options)).await?;
-        settings::compare(&options, &granted)
+        let granted = session.ask(&session_settings::question(&options)).await?;
+        session_settings::compare(&options, &granted)
             .map_err(|e| e.context(format!("replication: {host}:{port}")))?;
         Ok(session)
     }

@@ -2,9 +2,9 @@
 
 use super::{Advance, CursorStep, key_text};
 use crate::core::coalesce::Batch;
-use crate::core::gap::Range;
 use crate::core::group::dims_json;
 use crate::core::handoff::Handoff;
+use crate::core::id_ranges::Range;
 use crate::core::rule::RuleFace;
 use crate::store::value::Instant;
 use serde_json::Value;

@@ -5,7 +5,7 @@ mod careful;
 mod page;
 pub mod statement;
 
-use crate::core::gap::Range;
+use crate::core::id_ranges::Range;
 use crate::core::row::Row;
 use crate::error::Result;
 use crate::store::Session;

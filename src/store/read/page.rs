@@ -1,8 +1,8 @@
 //! One page of rows, of the open ranges or of a stretch. A page with an unreadable row is an error here.
 
 use crate::core::definition::OrderType;
-use crate::core::gap::Range;
 use crate::core::handoff::Source;
+use crate::core::id_ranges::Range;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::read::{BATCH_BYTES, Bound, Found, RangeDepth, Span, statement, text_row};

@@ -1,7 +1,7 @@
 //! Emits what was captured before its type was activated.
 
 use crate::daemon::keeper::Keeper;
-use crate::daemon::sessions::open;
+use crate::daemon::open_session::open;
 use crate::error::Result;
 use crate::store::Writer;
 
