@@ -114,8 +114,13 @@ async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number
             "insert into birth_registry (entity_code, collection_name) select repeat('x', 100000) || g, 'c' from generate_series(1, {BIRTHS}) g"
         ))
         .await;
-    let streamed = "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'";
-    until("all of them", async || registry.number(streamed).await == BIRTHS).await;
+    let (all, streamed) = (
+        "select count(*) from verify.handoffs",
+        "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'",
+    );
+    until("all of them", async || registry.number(all).await == BIRTHS).await;
+    // On a busy machine a certifying pass may come before the stream, for a part of them.
+    assert!(registry.number(streamed).await > BIRTHS / 2, "{}", daemon.log());
     println!("{} MiB resident with {BIRTHS} wide rows", daemon.peak_mib());
     assert!(daemon.peak_mib() < MEMORY, "{} MiB resident", daemon.peak_mib());
     drop(daemon);

@@ -265,7 +265,7 @@ async fn the_sql_for_a_dba_follows_what_is_there() {
     let second = printed().await;
     assert!(second.starts_with("begin;\nalter publication") && second.contains("\"own\""), "{second}");
     assert!(!second.contains("create publication") && !second.contains("replication_slot("), "{second}");
-    assert!(second.contains(&format!("-- Slot {} is there", db.slot())), "{second}");
+    assert!(second.contains(&format!("-- Slot {} exists", db.slot())), "{second}");
     follow(&second).await;
     streams().await;
 
