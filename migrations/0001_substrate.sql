@@ -221,7 +221,23 @@ create table public.job_queue (
     updated_at      timestamptz not null default now(),
     constraint job_queue_status_known check (status = any ('{queued, leased, in_progress, succeeded, failed, retry_waiting, dead_letter, cancelled, cleaned}')),
     constraint job_queue_executor_known check (executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}')),
-    constraint job_queue_signal_not_data check (not safe_payload ?| '{body, content, raw, vector, embedding, secret, token, password, ssn, personal_data}')
+    constraint job_queue_signal_not_data check (not safe_payload ?| '{body, content, raw, vector, embedding, secret, token, password, ssn, personal_data}'),
+    -- State, lease, times and counters belong together.
+    constraint job_queue_lease_whole check ((status = any ('{leased, in_progress}')) = (lease_owner is not null)
+        and (lease_owner is null) = (lease_until is null)),
+    constraint job_queue_attempts_whole check (attempts >= 0 and max_attempts >= 1 and attempts <= max_attempts
+        and (attempts > 0 or status <> all ('{leased, in_progress, retry_waiting, succeeded, failed}'))),
+    constraint job_queue_waits_for_a_time check (next_run_at is not null or status <> 'retry_waiting')
+) with (fillfactor = 50);
+
+--@ object consumer_registry
+create table public.consumer_registry (
+    consumer_name text primary key,
+    executor      text not null,
+    enabled       boolean not null default false,
+    registered_by text not null default current_user,
+    created_at    timestamptz not null default now(),
+    constraint consumer_registry_executor_known check (executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
 );
 
 --@ object system_issues

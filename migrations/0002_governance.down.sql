@@ -1,4 +1,5 @@
 drop table public.job_subscription;
+drop table public.gov_invalidation;
 drop table public.gov_candidate_state;
 drop table public.gov_candidate_group;
 drop table public.gov_worker_frontier;

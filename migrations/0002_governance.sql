@@ -8,12 +8,14 @@ create schema gov_handoff;
 
 -- Locks are tables, on which only the gates' owner has a privilege. An advisory lock could be taken by any role that may
 -- connect. The tables hold no rows. Reading one takes it in shared mode; `lock table … in access exclusive mode` takes it
--- in exclusive mode. A transaction that takes several locks takes them in this order, and before any row lock: batches,
--- definitions, then the rows of lease and cursor.
+-- in exclusive mode. A transaction that takes several locks takes them in this order: batches, definitions, marks, feed,
+-- then the row of its lease, then the rows of cursor and stream position. A test asks every gate for the order of the last
+-- three.
 --
 --   batches      shared by every gate that records; exclusive for types, trust, definitions and retention, which no batch may overlap
 --   definitions  exclusive for a gate that changes a source
 --   rehearsals   exclusive for a selftest, alone and for as long as it runs (0009)
+--   feed         exclusive for whoever gives positions in the feed, and for retention (0019)
 create table gov_handoff.batches ();
 create table gov_handoff.definitions ();
 
@@ -126,37 +128,117 @@ create table public.gov_worker_frontier (
     primary key (worker_name, source_name)
 );
 
+-- Groups and objects. Marks are written by every worker that records or seeds; `input_*` by gov_input_gate; verdicts,
+-- counts and what a scan remembers (`scan_*`) by gov_candidate_scan. A mark raises the generation. A scan clears `dirty`
+-- only where the generation is still the one it read, so a mark that arrives during a scan is never lost.
+--
+-- No column that changes often is in an index, so that most updates stay in their page.
 create table public.gov_candidate_group (
-    group_key       text        not null primary key,
-    dims            jsonb       not null default '{}',
-    dirty           boolean     not null default true,
-    dirty_reason    text,
-    dirtied_at      timestamptz,
-    generation      bigint      not null default 1,
-    changes         bigint      not null default 0,
+    group_key        text        not null primary key,
+    dims             jsonb       not null default '{}',
+    dirty            boolean     not null default true,
+    dirty_reason     text,
+    dirtied_at       timestamptz,
+    generation       bigint      not null default 1,
+    changes          bigint      not null default 0,
+    -- The latest change, by (last_occurred_at, last_kind): the same whatever the order of delivery.
     last_occurred_at timestamptz,
-    scanned_at      timestamptz,
-    stale_after     timestamptz,
-    created_at      timestamptz not null default now()
+    last_kind        text,
+    -- How many objects the scan counts here, and how many of them are accepted, rejected by the input gate, or retired.
+    members          bigint      not null default 0,
+    accepted         bigint      not null default 0,
+    rejected         bigint      not null default 0,
+    retired          bigint      not null default 0,
+    verdict          text,
+    verdict_rule     text,
+    severity         text,
+    -- The ruleset version and the time of the last scan that reached the end of the group.
+    scanned_version  integer,
+    scanned_at       timestamptz,
+    stale_after      timestamptz,
+    -- How far the scan has come: every member at or below (scan_mark, scan_key), in the order (group_mark,
+    -- candidate_key), is judged under scan_version or a later one. Null: the next scan begins with the first member.
+    scan_version     integer,
+    scan_mark        bigint      not null default 0,
+    scan_key         text        not null default '',
+    created_at       timestamptz not null default now()
 ) with (fillfactor = 70);
 
+-- One row for each object, under the ruleset version that it was last judged by. When the version rises, the scan of the
+-- object's group carries the row to the new version, with all that is known of the object. So there is never a second row
+-- for one object and one version, and the table does not grow with the versions.
 create table public.gov_candidate_state (
-    candidate_key       text        not null,
+    candidate_key       text        not null primary key,
     ruleset_version     integer     not null,
     object_type         text        not null,
+    -- The latest change, by (last_occurred_at, group_key, source_name, source_key, last_kind), is the same whatever the
+    -- order of delivery. The object belongs to the group of this change.
     group_key           text        not null,
+    -- The generation of its group when the object was last marked. The group's row is locked from then until the commit,
+    -- so a scan that reads the group at generation n sees every mark up to n. The largest bigint: an older change was
+    -- delivered late, through another group.
+    group_mark          bigint      not null default 9223372036854775807,
     dirty               boolean     not null default true,
     dirty_reason        text,
     dirtied_at          timestamptz,
     generation          bigint      not null default 1,
     last_occurred_at    timestamptz,
+    last_kind           text,
+    -- The source row of the latest change.
+    source_name         text,
+    source_key          text,
+    -- The source row that this object was born as, `source:key`. A second one makes the key ambiguous.
+    born_key            text,
+    key_conflict        boolean     not null default false,
+    -- A retirement is final.
+    retired             boolean     not null default false,
     input_quality_state text        not null default 'pending',
+    input_reason        text,
+    input_checked_at    timestamptz,
     candidate_verdict   text,
+    verdict_rule        text,
+    severity            text,
+    -- The group and the class in which the scan counts this object. When the object moved, that group is scanned again.
+    scanned_group       text,
+    counted_as          text,
     scanned_at          timestamptz,
     stale_after         timestamptz,
     created_at          timestamptz not null default now(),
-    primary key (candidate_key, ruleset_version)
+    constraint gov_candidate_state_input_known check (input_quality_state = any ('{pending, ok, rejected}')),
+    constraint gov_candidate_state_reason check ((input_quality_state = 'rejected') = (input_reason is not null)),
+    constraint gov_candidate_state_counted check ((scanned_group is null) = (counted_as is null)
+        and counted_as = any ('{pending, accepted, rejected, retired}'))
+) with (fillfactor = 80);
+-- The members of a group, and among them those that were marked since the last scan.
+create index gov_candidate_state_group on public.gov_candidate_state (group_key, group_mark);
+-- What the input gate has to look at, source by source.
+create index gov_candidate_state_pending on public.gov_candidate_state (source_name, candidate_key) where input_quality_state = 'pending';
+comment on table public.gov_candidate_group is 'governance groups: dirty marks, counts of members and the verdict of the last scan';
+comment on table public.gov_candidate_state is 'one row per object: its latest change, what the input gate found and the verdict under ruleset_version';
+
+-- A handoff that concerns many groups. The intake writes one row, whatever the number of groups; the candidate scan
+-- expands it: it marks the groups that have the dimensions of `scope`, in the order of their keys, up to `expanded_to` so
+-- far. A group that the expansion has not reached counts as dirty from the commit of this row.
+create table public.gov_invalidation (
+    id              bigint      generated always as identity primary key,
+    scope           jsonb       not null,
+    kind            text        not null,
+    ruleset_version integer     not null,
+    source_name     text        not null,
+    source_key      text        not null,
+    created_at      timestamptz not null default clock_timestamp(),
+    expanded_to     text,
+    -- How many groups the expansion has read, and how many of them it has marked.
+    seen            bigint      not null default 0,
+    marked          bigint      not null default 0,
+    started_at      timestamptz,
+    done_at         timestamptz,
+    -- A later invalidation of at least these groups stands for this one, which had not begun.
+    done_by         bigint,
+    constraint gov_invalidation_scope_is_object check (jsonb_typeof(scope) = 'object')
 );
+comment on table public.gov_invalidation is 'one row per handoff that concerns many groups; the candidate scan marks the groups';
+create index gov_invalidation_open on public.gov_invalidation (id) where done_at is null;
 
 create table public.job_subscription (
     subscription_id uuid        primary key default gen_random_uuid(),
@@ -170,7 +252,7 @@ create table public.job_subscription (
     notes           text,
     registered_by   text        not null,
     registered_at   timestamptz not null default now(),
-    unique (executor_id, job_kind, event_domain),
+    unique nulls not distinct (executor_id, job_kind, event_domain),
     constraint job_subscription_executor_known check (executor_kind in
         ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter')),
     constraint job_subscription_parallel_positive check (max_parallel >= 1)

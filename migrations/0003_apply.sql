@@ -198,11 +198,115 @@ begin
 end
 $$;
 
--- Step 3 of a batch: marks the groups and objects of new signals, and raises the ruleset version where a rule says so.
+-- The marks of groups and objects. Every gate that records or seeds marks through here; only the gate for a lone signal
+-- contains the same statements itself (tests/copies.rs compares them).
+--
+-- g_* are groups, each once, sorted by key as bytes. o_* are the changes of objects, in any order and with repetitions:
+-- the latest change of an object decides its group, and a birth that is not the latest change is still a birth. Groups
+-- come first, because an object notes the generation of its group. All transactions take these locks in one order: groups
+-- by key, then objects by key.
+create function gov_handoff.gov_marks_put(
+    p_ruleset int, g_key text[], g_dims jsonb[], g_latest timestamptz[], g_kind text[], g_count int[],
+    o_address text[], o_type text[], o_group text[], o_source text[], o_key text[], o_kind text[], o_occurred timestamptz[])
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    v_generation jsonb;
+    v_elsewhere text[];
+begin
+    with groups as (
+        insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at,
+            last_kind)
+        select g.key, g.dims, g.kind, now(), g.changes, g.latest, g.kind
+          from unnest(g_key, g_dims, g_kind, g_count, g_latest) as g (key, dims, kind, changes, latest)
+        on conflict (group_key) do update
+            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                generation = c.generation + 1, changes = c.changes + excluded.changes,
+                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at),
+                last_kind = case when (coalesce(excluded.last_occurred_at, '-infinity'), excluded.last_kind collate "C")
+                                      > (coalesce(c.last_occurred_at, '-infinity'), coalesce(c.last_kind, '') collate "C")
+                                 then excluded.last_kind else c.last_kind end
+        returning c.group_key, c.generation
+    )
+    -- An object, not a join: one plan serves all batches, and a join under it would compare every pair.
+    select jsonb_object_agg(g.group_key, g.generation) into v_generation from groups g;
+
+    if coalesce(cardinality(o_address), 0) = 0 then
+        return;
+    end if;
+    with latest as (
+        select distinct on (o.address collate "C") o.*, min(o.born) over same as born_key,
+               min(o.born) over same <> max(o.born) over same as conflict, bool_or(o.retires) over same as retired
+          from (select u.address, u.type, u.grp, u.source, u.key, u.kind, u.occurred,
+                       case when u.kind = 'governance.handoff.object_born' then u.source || ':' || u.key end collate "C" as born,
+                       u.kind = 'governance.handoff.object_retired' as retires
+                  from unnest(o_address, o_type, o_group, o_source, o_key, o_kind, o_occurred)
+                       as u (address, type, grp, source, key, kind, occurred)) o
+        window same as (partition by o.address collate "C")
+         order by o.address collate "C", coalesce(o.occurred, '-infinity') desc, o.grp collate "C" desc,
+                  o.source collate "C" desc, o.key collate "C" desc, o.kind collate "C" desc
+    ), objects as (
+        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key, group_mark,
+            dirty_reason, dirtied_at, last_occurred_at, last_kind, source_name, source_key, born_key, key_conflict, retired)
+        select l.address, p_ruleset, l.type, l.grp, (v_generation ->> l.grp)::bigint, l.kind, now(), l.occurred, l.kind,
+               l.source, l.key, l.born_key, coalesce(l.conflict, false), l.retired
+          from latest l
+        on conflict (candidate_key) do update
+            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
+                generation = c.generation + 1,
+                (object_type, group_key, group_mark, last_occurred_at, last_kind, source_name, source_key) = (
+                    select t.type, t.grp, case when t.grp = excluded.group_key then excluded.group_mark else 9223372036854775807 end,
+                           t.occurred, t.kind, t.source, t.key
+                      from (values (excluded.object_type, excluded.group_key, excluded.last_occurred_at, excluded.last_kind,
+                                    excluded.source_name, excluded.source_key),
+                                   (c.object_type, c.group_key, c.last_occurred_at, c.last_kind, c.source_name, c.source_key))
+                           as t (type, grp, occurred, kind, source, key)
+                     order by coalesce(t.occurred, '-infinity') desc, t.grp collate "C" desc,
+                              t.source collate "C" desc nulls last, t.key collate "C" desc nulls last,
+                              t.kind collate "C" desc nulls last
+                     limit 1),
+                born_key = least(c.born_key collate "C", excluded.born_key),
+                key_conflict = c.key_conflict or excluded.key_conflict or coalesce(c.born_key <> excluded.born_key, false),
+                retired = c.retired or excluded.retired,
+                -- What the input gate found may not hold any more.
+                input_quality_state = case when c.input_quality_state = 'rejected' or c.born_key is null and excluded.born_key is not null
+                        or not c.key_conflict and (excluded.key_conflict or coalesce(c.born_key <> excluded.born_key, false))
+                    then 'pending' else c.input_quality_state end,
+                input_reason = null
+        returning c.group_key, c.group_mark
+    )
+    select array_agg(distinct o.group_key) into v_elsewhere from objects o where o.group_mark = 9223372036854775807;
+    -- An older change was delivered late: the object stays in its group, which has to be scanned, too.
+    if v_elsewhere is not null then
+        perform gov_handoff.gov_groups_touch(v_elsewhere, 'late_change');
+    end if;
+end
+$$;
+
+-- Marks existing groups that had no change of their own.
+create function gov_handoff.gov_groups_touch(p_groups text[], p_reason text)
+returns void language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with locked as (
+        select g.group_key from public.gov_candidate_group g where g.group_key = any (p_groups)
+         order by g.group_key collate "C" for no key update
+    )
+    update public.gov_candidate_group g
+       set dirty = true, dirty_reason = p_reason, dirtied_at = now(), generation = g.generation + 1
+      from locked l where g.group_key = l.group_key
+$$;
+
+-- Step 3 of a batch: marks the groups and objects of new signals, raises the ruleset version where a rule says so, and
+-- notes which invalidations the batch brings. It expands none of them: a batch that concerns every group costs as much as
+-- any other.
 create function gov_handoff.gov_handoff_mark(
-    p_new uuid[], p_ruleset int, r_kind text[], r_bumps boolean[], s_id uuid[], s_rule int[], s_flag smallint[],
-    s_object boolean[], s_object_type text[], s_address text[], s_group text[], s_occurred timestamptz[],
-    s_scope jsonb[], g_key text[], g_dims jsonb[], g_latest timestamptz[], g_reason text[], g_count int[])
+    p_new uuid[], p_ruleset int, r_source text[], r_kind text[], r_bumps boolean[], s_id uuid[], s_rule int[],
+    s_flag smallint[], s_object boolean[], s_object_type text[], s_address text[], s_group text[], s_key text[],
+    s_occurred timestamptz[], s_scope jsonb[], g_key text[], g_dims jsonb[], g_latest timestamptz[], g_reason text[],
+    g_count int[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -224,45 +328,33 @@ begin
             p_ruleset := coalesce(v_n, p_ruleset);
         end if;
     end if;
+    if cardinality(array_remove(s_scope, null)) > 0 then
+        execute 'insert into public.gov_invalidation (scope, kind, ruleset_version, source_name, source_key)
+                 select distinct on (s.scope, ($3)[s.rule]) s.scope, ($3)[s.rule], $8, ($7)[s.rule], s.key
+                   from unnest($1, $2, $4, $5, $9) with ordinality as s (id, rule, flag, scope, key, n)
+                  where s.scope is not null and s.flag = 0 and s.id in (select unnest($6))
+                  order by s.scope, ($3)[s.rule], s.n desc'
+          using s_id, s_rule, r_kind, s_flag, s_scope, p_new, r_source, p_ruleset, s_key;
+    end if;
 
     -- Marks come last among the effects: batches share these rows, so their locks should be held for the shortest
     -- time.
     if cardinality(p_new) = cardinality(s_id) then
-        with groups as (
-            insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes,
-                last_occurred_at)
-            select g.key, g.dims, g.reason, now(), g.changes, g.latest
-              from unnest(g_key, g_dims, g_reason, g_count, g_latest) as g (key, dims, reason, changes, latest)
-            on conflict (group_key) do update
-                set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
-                    generation = c.generation + 1, changes = c.changes + excluded.changes,
-                    last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
-        )
-        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
-            dirty_reason, dirtied_at, last_occurred_at)
-        select s.address, p_ruleset, s.object_type, s.grp, r_kind[s.rule], now(), s.occurred
-          from unnest(s_object, s_rule, s_object_type, s_address, s_group, s_occurred)
-               as s (object, rule, object_type, address, grp, occurred)
-         where s.object
-         order by s.address collate "C"
-        on conflict (candidate_key, ruleset_version) do update
-            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
-                generation = c.generation + 1, group_key = excluded.group_key,
-                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at);
+        perform gov_handoff.gov_marks_put(
+            p_ruleset => p_ruleset, g_key => g_key, g_dims => g_dims, g_latest => g_latest, g_kind => g_reason,
+            g_count => g_count, o_address => o.address, o_type => o.type, o_group => o.grp, o_source => o.source,
+            o_key => o.key, o_kind => o.kind, o_occurred => o.occurred)
+          from (select array_agg(s.address) as address, array_agg(s.type) as type, array_agg(s.grp) as grp,
+                       array_agg(r_source[s.rule]) as source, array_agg(s.key) as key, array_agg(r_kind[s.rule]) as kind,
+                       array_agg(s.occurred) as occurred
+                  from unnest(s_object, s_rule, s_object_type, s_address, s_group, s_key, s_occurred)
+                       as s (object, rule, type, address, grp, key, occurred)
+                 where s.object is not null) o;
     else
-        perform gov_handoff.gov_handoff_mark_new(p_new => p_new, p_ruleset => p_ruleset, r_kind => r_kind, s_id => s_id,
-            s_rule => s_rule, s_flag => s_flag, s_object => s_object, s_object_type => s_object_type,
-            s_address => s_address, s_group => s_group, s_occurred => s_occurred, g_key => g_key, g_dims => g_dims);
-    end if;
-
-    if cardinality(array_remove(s_scope, null)) > 0 then
-        execute 'update public.gov_candidate_group g
-                    set dirty = true, dirty_reason = x.kind, dirtied_at = now(), generation = g.generation + 1
-                   from (select distinct on (s.scope) s.scope, ($3)[s.rule] as kind
-                           from unnest($1, $2, $4, $5) as s (id, rule, flag, scope)
-                          where s.scope is not null and s.flag = 0 and s.id in (select unnest($6))) x
-                  where g.dims @> x.scope'
-          using s_id, s_rule, r_kind, s_flag, s_scope, p_new;
+        perform gov_handoff.gov_handoff_mark_new(p_new => p_new, p_ruleset => p_ruleset, r_source => r_source,
+            r_kind => r_kind, s_id => s_id, s_rule => s_rule, s_flag => s_flag, s_object => s_object,
+            s_object_type => s_object_type, s_address => s_address, s_group => s_group, s_key => s_key,
+            s_occurred => s_occurred, g_key => g_key, g_dims => g_dims);
     end if;
 end
 $$;
@@ -321,7 +413,7 @@ $$;
 --
 --   1. read the types under a shared lock: a concurrent activation waits for this commit, or this batch sees it;
 --   2. insert signals and captures by identity;
---   3. mark groups and objects, for new signals only;
+--   3. mark groups and objects, for new signals only, and give the new signals their positions in the feed (0019);
 --   4. move ranges, cursors and the stream's position;
 --   5. check the fence, last.
 --
@@ -358,8 +450,10 @@ declare
     v_pending boolean;
     v_retired boolean;
     v_reused boolean;
+    v_backlog boolean;
     v_keep boolean[];
     v_out uuid[];
+    v_fed uuid[];
     v_captured uuid[];
     v_emitted_n int := 0;
     v_reopened_n bigint := 0;
@@ -368,34 +462,59 @@ begin
     if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
     end if;
+    -- An operator who replays letters reads tables. Only the daemon reads a slot, and only its position moves here: a
+    -- position that somebody else sets would be acknowledged to the server at the next start, and rows skipped.
+    if l_slot is not null and p_worker = 'gov_handoff_dlq' then
+        raise exception 'the position of a slot is the daemon''s to move' using errcode = '42501';
+    end if;
     -- Held in shared mode until the commit: no gate changes a type or a definition, or retires a signal, while this batch
     -- runs.
     perform from gov_handoff.batches;
     perform gov_handoff.gov_definition_fence(d_version);
     if cardinality(s_id) > 0 then
+        if cardinality(array_remove(d_version, null)) = 0 then
+            raise exception 'expected the definition that mapped the rows, found none' using errcode = 'GH003';
+        end if;
         select array_agg(coalesce(t.active, false) order by k.n), coalesce(bool_or(t.active), false),
                array_agg(regexp_replace(k.kind, '^governance\.handoff\.', '') order by k.n),
                (select exists (select from public.event_pending)),
                (select exists (select from public.gov_retired_range) or exists (select from public.gov_retired_signal)),
                (select exists (select from public.gov_reused_key)),
+               (select exists (select from public.gov_source_boundary b
+                                where b.source_name = any (r_source) and b.policy <> 'hand_off' and b.row_count > 0)),
                -- A value that is not a number must not make every row a poison row. The watchdog raises a finding about
                -- it.
                (select coalesce(max(case when value ~ '^[0-9]{1,9}$' then value::int end), 1)
                   from public.dot_config where key = 'governance.ruleset_version')
-          into v_active, v_any_active, v_change, v_pending, v_retired, v_reused, v_ruleset
+          into v_active, v_any_active, v_change, v_pending, v_retired, v_reused, v_backlog, v_ruleset
           from unnest(r_kind) with ordinality as k (kind, n)
           left join public.event_type_registry t on t.event_domain = 'governance' and t.event_type = k.kind;
 
         -- A retired signal was recorded, certified and removed. It is not recorded again, whichever path brings its row
         -- again. Two more kinds of signal are left out: one whose key another row had before, and one under whose
         -- identity a capture of another row waits. The pass that notices the reused key gives such a signal an identity
-        -- of its own. If this gate recorded it too, it would be there twice.
-        if v_retired or v_pending or v_reused then
+        -- of its own. If this gate recorded it too, it would be there twice. Last, a row of the backlog has no signal
+        -- (0015), except when an operator replays it: then it leaves the backlog in this commit.
+        if v_backlog and p_captured_by = 'replay' then
+            perform gov_handoff.gov_backlog_release(u.source, array_agg(u.number), array_agg(u.ref))
+               from (select r_source[s.rule] as source, s.number, s.ref from unnest(s_ref, s_rule, s_number) as s (ref, rule, number)) u
+              group by u.source;
+        end if;
+        if v_retired or v_pending or v_reused or v_backlog then
             select array_agg(not (v_retired and (
                                  exists (select from public.gov_retired_signal r where r.id = s.id)
                                  or exists (select from public.gov_retired_range r
                                              where r.source_name = r_source[s.rule] and s.number between r.lo and r.hi)))
                              and not (v_reused and exists (select from public.gov_reused_key k where k.subject = s.ref))
+                             and not (v_backlog and exists (
+                                 select from public.gov_source_boundary b
+                                  where b.source_name = r_source[s.rule] and b.policy <> 'hand_off' and b.row_count > 0
+                                    and case when s.number is not null
+                                             then coalesce((select g.hi >= s.number from public.gov_backlog_range g
+                                                             where g.boundary = b.boundary and g.lo <= s.number
+                                                             order by g.lo desc limit 1), false)
+                                             else exists (select from public.gov_backlog_key k
+                                                           where k.boundary = b.boundary and k.subject = s.ref) end))
                              and not (v_pending and exists (
                                  select from public.event_pending p
                                   where p.id = s.id and p.processed_at is null
@@ -413,6 +532,7 @@ begin
                 s_object_ref => s_object_ref, s_address => s_address, s_group => s_group, s_key => s_key,
                 s_occurred => s_occurred, s_system => s_system, s_actor => s_actor, s_keep => v_keep);
             v_emitted_n := coalesce(cardinality(v_out), 0);
+            v_fed := v_out;
         end if;
         if false = any (v_active) or 1 = any (s_flag) or 2 = any (s_flag) then
             select c.captured, c.reopened into v_captured, v_reopened_n from gov_handoff.gov_handoff_capture(
@@ -434,11 +554,23 @@ begin
         v_new := coalesce(v_out, '{}') || coalesce(v_captured, '{}');
         if cardinality(v_new) > 0 then
             perform gov_handoff.gov_handoff_mark(
-                p_new => v_new, p_ruleset => v_ruleset, r_kind => r_kind, r_bumps => r_bumps, s_id => s_id,
-                s_rule => s_rule, s_flag => s_flag, s_object => s_object, s_object_type => s_object_type,
-                s_address => s_address, s_group => s_group, s_occurred => s_occurred, s_scope => s_scope,
+                p_new => v_new, p_ruleset => v_ruleset, r_source => r_source, r_kind => r_kind, r_bumps => r_bumps,
+                s_id => s_id, s_rule => s_rule, s_flag => s_flag, s_object => s_object, s_object_type => s_object_type,
+                s_address => s_address, s_group => s_group, s_key => s_key, s_occurred => s_occurred, s_scope => s_scope,
                 g_key => g_key, g_dims => g_dims, g_latest => g_latest, g_reason => g_reason, g_count => g_count);
         end if;
+    end if;
+    -- The lock of the feed comes last but for the fence, so that it is held for the shortest time.
+    if v_emitted_n > 0 then
+        perform gov_handoff.gov_feed_signals(p_new => v_fed, r_table => r_table, r_kind => r_kind, r_stream => r_stream,
+            r_severity => r_severity, s_id => s_id, s_ref => s_ref, s_rule => s_rule, s_actor => s_actor);
+    end if;
+    -- Rows of the outbox itself are events that somebody inserted, perhaps past every gate. They are noted for the feed as
+    -- soon as the stream brings them.
+    if 'event_outbox' = any (r_table) then
+        perform gov_handoff.gov_feed_note(array(
+            select distinct s.key::uuid from unnest(s_key, s_rule) as s (key, rule)
+             where r_table[s.rule] = 'event_outbox' and s.key ~ '^[0-9a-f-]{36}$'));
     end if;
     perform gov_handoff.gov_handoff_advance(
         p_worker => p_worker, p_owner => p_owner, p_term => p_term, c_source => c_source, c_ts => c_ts, c_id => c_id,
@@ -468,12 +600,20 @@ declare
     v_active boolean;
     v_pending boolean;
     v_retired boolean;
+    v_backlog boolean;
     v_current boolean;
     v_ruleset int;
     v_emitted bigint;
+    v_last bigint;
+    v_elsewhere text;
 begin
     if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
+    end if;
+    -- An operator who replays letters reads tables. Only the daemon reads a slot, and only its position moves here: a
+    -- position that somebody else sets would be acknowledged to the server at the next start, and rows skipped.
+    if l_slot is not null and p_worker = 'gov_handoff_dlq' then
+        raise exception 'the position of a slot is the daemon''s to move' using errcode = '42501';
     end if;
     perform from gov_handoff.batches;
     select t.active,
@@ -486,10 +626,19 @@ begin
                or exists (select from public.gov_reused_key k where k.subject = s_ref)
                or exists (select from public.event_pending p where p.id = s_id and p.processed_at is null
                              and p.capture_payload ->> 'object_ref' is distinct from s_object_ref),
+           -- The row is in the backlog of its source (0015).
+           exists (select from public.gov_source_boundary b
+                    where b.source_name = r_source and b.policy <> 'hand_off' and b.row_count > 0
+                      and case when s_number is not null
+                               then coalesce((select g.hi >= s_number from public.gov_backlog_range g
+                                               where g.boundary = b.boundary and g.lo <= s_number
+                                               order by g.lo desc limit 1), false)
+                               else exists (select from public.gov_backlog_key k
+                                             where k.boundary = b.boundary and k.subject = s_ref) end),
            exists (select from public.gov_source_version v where v.version = d_version)
-      into v_active, v_pending, v_ruleset, v_retired, v_current
+      into v_active, v_pending, v_ruleset, v_retired, v_backlog, v_current
       from public.event_type_registry t where t.event_domain = 'governance' and t.event_type = r_kind;
-    if v_active is not true then
+    if v_active is not true or v_backlog and p_captured_by = 'replay' then
         return (select array[a.emitted, a.captured] from gov_handoff.gov_handoff_apply(p_worker, p_owner, p_term, p_captured_by,
             array[r_source], array[r_table], array[r_kind], array[r_stream], array[r_severity], array[false],
             array[s_id], array[s_ref], array[1], array[0::smallint], array[s_object], array[s_object_type],
@@ -514,31 +663,72 @@ begin
                 'source', r_source, 'source_key', s_key, 'occurred_at', s_occurred,
                 'source_system', s_system, 'actor_ref', s_actor, 'captured_by', p_captured_by),
             coalesce(s_occurred, now())
-         where not v_retired
+         where not v_retired and not v_backlog
         on conflict do nothing
         returning 1
     ), groups as (
-        insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
+        insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at,
+            last_kind)
         -- A signal that was captured while its type was inactive, and is emitted now, was recorded before: it marks
         -- nothing again.
-        select s_group, g_dims, r_kind, now(), 1, s_occurred from recorded where not v_pending
+        select s_group, g_dims, r_kind, now(), 1, s_occurred, r_kind from recorded where not v_pending
         on conflict (group_key) do update
             set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
                 generation = c.generation + 1, changes = c.changes + excluded.changes,
-                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at),
+                last_kind = case when (coalesce(excluded.last_occurred_at, '-infinity'), excluded.last_kind collate "C")
+                                      > (coalesce(c.last_occurred_at, '-infinity'), coalesce(c.last_kind, '') collate "C")
+                                 then excluded.last_kind else c.last_kind end
+        returning c.generation
     ), objects as (
-        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key,
-            dirty_reason, dirtied_at, last_occurred_at)
-        select s_address, v_ruleset, s_object_type, s_group, r_kind, now(), s_occurred
-          from recorded where s_object and not v_pending
-        on conflict (candidate_key, ruleset_version) do update
+        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key, group_mark,
+            dirty_reason, dirtied_at, last_occurred_at, last_kind, source_name, source_key, born_key, key_conflict, retired)
+        select s_address, v_ruleset, s_object_type, s_group, g.generation, r_kind, now(), s_occurred, r_kind, r_source, s_key,
+               case when r_kind = 'governance.handoff.object_born' then r_source || ':' || s_key end, false,
+               r_kind = 'governance.handoff.object_retired'
+          from groups g where s_object
+        on conflict (candidate_key) do update
             set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
-                generation = c.generation + 1, group_key = excluded.group_key,
-                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
+                generation = c.generation + 1,
+                (object_type, group_key, group_mark, last_occurred_at, last_kind, source_name, source_key) = (
+                    select t.type, t.grp, case when t.grp = excluded.group_key then excluded.group_mark else 9223372036854775807 end,
+                           t.occurred, t.kind, t.source, t.key
+                      from (values (excluded.object_type, excluded.group_key, excluded.last_occurred_at, excluded.last_kind,
+                                    excluded.source_name, excluded.source_key),
+                                   (c.object_type, c.group_key, c.last_occurred_at, c.last_kind, c.source_name, c.source_key))
+                           as t (type, grp, occurred, kind, source, key)
+                     order by coalesce(t.occurred, '-infinity') desc, t.grp collate "C" desc,
+                              t.source collate "C" desc nulls last, t.key collate "C" desc nulls last,
+                              t.kind collate "C" desc nulls last
+                     limit 1),
+                born_key = least(c.born_key collate "C", excluded.born_key),
+                key_conflict = c.key_conflict or excluded.key_conflict or coalesce(c.born_key <> excluded.born_key, false),
+                retired = c.retired or excluded.retired,
+                -- What the input gate found may not hold any more.
+                input_quality_state = case when c.input_quality_state = 'rejected' or c.born_key is null and excluded.born_key is not null
+                        or not c.key_conflict and (excluded.key_conflict or coalesce(c.born_key <> excluded.born_key, false))
+                    then 'pending' else c.input_quality_state end,
+                input_reason = null
+        returning c.group_key, c.group_mark
     )
-    select count(*) into v_emitted from recorded;
-    if v_emitted = 0 and not v_retired and not exists (select from public.event_outbox o where o.id = s_id) then
+    select (select count(*) from recorded), (select o.group_key from objects o where o.group_mark = 9223372036854775807)
+      into v_emitted, v_elsewhere;
+    if v_elsewhere is not null then
+        perform gov_handoff.gov_groups_touch(array[v_elsewhere], 'late_change');
+    end if;
+    if v_emitted = 0 and not v_retired and not v_backlog and not exists (select from public.event_outbox o where o.id = s_id) then
         raise exception 'another event stands for the subject of a signal' using errcode = 'unique_violation';
+    end if;
+    if v_emitted > 0 then
+        v_last := gov_handoff.gov_feed_lock();
+        -- A signal that was lost from the outbox and is recorded again keeps its position.
+        insert into public.event_feed (pos, event_id, event_domain, event_type, event_stream, event_severity,
+            event_subject_table, event_subject_ref, actor_ref)
+        values (v_last + 1, s_id, 'governance', r_kind, r_stream, r_severity, r_table, s_ref, s_actor)
+        on conflict (event_id) do nothing;
+    end if;
+    if r_table = 'event_outbox' and s_key ~ '^[0-9a-f-]{36}$' then
+        perform gov_handoff.gov_feed_note(array[s_key::uuid]);
     end if;
 
     with cursors as (
@@ -570,42 +760,87 @@ begin
 end
 $$;
 
--- The same marks when only a part of the batch was new. EXECUTE plans them again each time, because they need a join.
+-- The same marks when only a part of the batch was new. Every new signal counts here, not only those that stand for their
+-- object: these may have been recorded before. EXECUTE plans the statement again each time, because it needs a join.
 create function gov_handoff.gov_handoff_mark_new(
-    p_new uuid[], p_ruleset int, r_kind text[], s_id uuid[], s_rule int[], s_flag smallint[], s_object boolean[],
-    s_object_type text[], s_address text[], s_group text[], s_occurred timestamptz[], g_key text[], g_dims jsonb[])
+    p_new uuid[], p_ruleset int, r_source text[], r_kind text[], s_id uuid[], s_rule int[], s_flag smallint[],
+    s_object boolean[], s_object_type text[], s_address text[], s_group text[], s_key text[], s_occurred timestamptz[],
+    g_key text[], g_dims jsonb[])
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
     execute $q$
-        insert into public.gov_candidate_state as c (candidate_key, ruleset_version, object_type, group_key, dirty_reason,
-            dirtied_at, last_occurred_at)
-        select distinct on (s.address collate "C") s.address, $2, s.object_type, s.grp, ($3)[s.rule], now(), s.occurred
-          from unnest($4, $5, $6, $7, $8, $9, $10, $11)
-               as s (id, rule, flag, object, object_type, address, grp, occurred)
-         -- Every new signal counts here, not only the one that stands for its object: that one may have been recorded
-         -- before.
-         where s.flag = 0 and s.object is not null and s.id in (select unnest($1))
-         order by s.address collate "C", s.occurred desc nulls last
-        on conflict (candidate_key, ruleset_version) do update
-            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
-                generation = c.generation + 1, group_key = excluded.group_key,
-                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
-    $q$ using p_new, p_ruleset, r_kind, s_id, s_rule, s_flag, s_object, s_object_type, s_address, s_group, s_occurred;
+        with fresh as materialized (
+            select s.*, ($3)[s.rule] as source, ($4)[s.rule] as kind
+              from unnest($5, $6, $7, $8, $9, $10, $11, $12, $13)
+                   as s (id, rule, flag, object, type, address, grp, key, occurred)
+             where s.flag = 0 and s.id in (select unnest($1))
+        ), groups as (
+            select f.grp, min(g.dims::text)::jsonb as dims, max(f.occurred) as latest, count(*)::int as changes,
+                   (array_agg(f.kind order by coalesce(f.occurred, '-infinity') desc, f.kind collate "C" desc))[1] as kind
+              from fresh f join unnest($14, $15) as g (key, dims) on g.key = f.grp
+             group by f.grp
+        ), g as (
+            select array_agg(grp order by grp collate "C") as key, array_agg(dims order by grp collate "C") as dims,
+                   array_agg(latest order by grp collate "C") as latest, array_agg(kind order by grp collate "C") as kind,
+                   array_agg(changes order by grp collate "C") as changes from groups
+        ), o as (
+            select array_agg(address) as address, array_agg(type) as type, array_agg(grp) as grp, array_agg(source) as source,
+                   array_agg(key) as key, array_agg(kind) as kind, array_agg(occurred) as occurred
+              from fresh where object is not null
+        )
+        select gov_handoff.gov_marks_put(
+                   p_ruleset => $2, g_key => g.key, g_dims => g.dims, g_latest => g.latest, g_kind => g.kind,
+                   g_count => g.changes, o_address => o.address, o_type => o.type, o_group => o.grp, o_source => o.source,
+                   o_key => o.key, o_kind => o.kind, o_occurred => o.occurred)
+          from g, o
+    $q$ using p_new, p_ruleset, r_source, r_kind, s_id, s_rule, s_flag, s_object, s_object_type, s_address, s_group, s_key,
+              s_occurred, g_key, g_dims;
+end
+$$;
+
+-- The marks of objects that are seeded: they become candidates, and their groups dirty, but no change is counted. A row
+-- that its object was born as, or whose change is the object's latest, is known already and marks nothing again. Returns
+-- how many objects were marked. Only gates call it, and they hold `batches` in shared mode.
+create function gov_handoff.gov_candidate_seed(
+    p_source text, o_key text[], o_kind text[], o_type text[], o_address text[], o_group text[], o_dims jsonb[],
+    o_occurred timestamptz[])
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_seeded bigint;
+begin
     execute $q$
-        insert into public.gov_candidate_group as c (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
-        select s.grp, min(g.dims::text)::jsonb, max(($2)[s.rule]), now(), count(*), max(s.occurred)
-          from unnest($3, $4, $5, $6, $7) as s (id, rule, flag, grp, occurred)
-          join unnest($8, $9) as g (key, dims) on g.key = s.grp
-         where s.flag = 0 and s.id in (select unnest($1))
-         group by s.grp
-         order by s.grp collate "C"
-        on conflict (group_key) do update
-            set dirty = true, dirty_reason = excluded.dirty_reason, dirtied_at = excluded.dirtied_at,
-                generation = c.generation + 1, changes = c.changes + excluded.changes,
-                last_occurred_at = greatest(c.last_occurred_at, excluded.last_occurred_at)
-    $q$ using p_new, r_kind, s_id, s_rule, s_flag, s_group, s_occurred, g_key, g_dims;
+        with fresh as materialized (
+            select u.* from unnest($2, $3, $4, $5, $6, $7, $8) as u (key, kind, type, address, grp, dims, occurred)
+             where not exists (select from public.gov_candidate_state c
+                                where c.candidate_key = u.address
+                                  and (c.born_key = $1 || ':' || u.key or c.source_name = $1 and c.source_key = u.key))
+        ), groups as (
+            select f.grp, min(f.dims::text)::jsonb as dims, max(f.occurred) as latest,
+                   (array_agg(f.kind order by coalesce(f.occurred, '-infinity') desc, f.kind collate "C" desc))[1] as kind
+              from fresh f group by f.grp
+        ), g as (
+            select array_agg(grp order by grp collate "C") as key, array_agg(dims order by grp collate "C") as dims,
+                   array_agg(latest order by grp collate "C") as latest, array_agg(kind order by grp collate "C") as kind,
+                   array_agg(0) as changes from groups
+        ), o as (
+            select array_agg(address) as address, array_agg(type) as type, array_agg(grp) as grp, array_agg($1) as source,
+                   array_agg(key) as key, array_agg(kind) as kind, array_agg(occurred) as occurred,
+                   count(distinct address) as n
+              from fresh
+        )
+        select o.n from g, o, lateral (select gov_handoff.gov_marks_put(
+                   p_ruleset => (select coalesce(max(case when k.value ~ '^[0-9]{1,9}$' then k.value::int end), 1)
+                                   from public.dot_config k where k.key = 'governance.ruleset_version'),
+                   g_key => g.key, g_dims => g.dims, g_latest => g.latest, g_kind => g.kind, g_count => g.changes,
+                   o_address => o.address, o_type => o.type, o_group => o.grp, o_source => o.source, o_key => o.key,
+                   o_kind => o.kind, o_occurred => o.occurred)) marked
+         where o.n > 0
+    $q$ into v_seeded using p_source, o_key, o_kind, o_type, o_address, o_group, o_dims, o_occurred;
+    return coalesce(v_seeded, 0);
 end
 $$;
 
@@ -632,15 +867,18 @@ begin
            p.capture_payload, p.last_error
       from public.event_pending p where false
     on conflict (id) do nothing;
-    insert into public.gov_candidate_group (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at)
-    select g.group_key, g.dims, g.dirty_reason, g.dirtied_at, g.changes, g.last_occurred_at
+    insert into public.gov_candidate_group (group_key, dims, dirty_reason, dirtied_at, changes, last_occurred_at, last_kind)
+    select g.group_key, g.dims, g.dirty_reason, g.dirtied_at, g.changes, g.last_occurred_at, g.last_kind
       from public.gov_candidate_group g where false
     on conflict (group_key) do nothing;
-    insert into public.gov_candidate_state (candidate_key, ruleset_version, object_type, group_key, dirty_reason, dirtied_at,
-        last_occurred_at)
-    select c.candidate_key, c.ruleset_version, c.object_type, c.group_key, c.dirty_reason, c.dirtied_at, c.last_occurred_at
+    insert into public.gov_candidate_state (candidate_key, ruleset_version, object_type, group_key, group_mark, dirty_reason,
+        dirtied_at, last_occurred_at, last_kind, source_name, source_key, born_key, key_conflict, retired)
+    select c.candidate_key, c.ruleset_version, c.object_type, c.group_key, c.group_mark, c.dirty_reason, c.dirtied_at,
+           c.last_occurred_at, c.last_kind, c.source_name, c.source_key, c.born_key, c.key_conflict, c.retired
       from public.gov_candidate_state c where false
-    on conflict (candidate_key, ruleset_version) do nothing;
+    on conflict (candidate_key) do nothing;
+    insert into public.gov_invalidation (scope, kind, ruleset_version, source_name, source_key)
+    select i.scope, i.kind, i.ruleset_version, i.source_name, i.source_key from public.gov_invalidation i where false;
     update public.gov_worker_cursor set last_watermark_id = last_watermark_id where false;
     update public.gov_stream_position set durable_lsn = durable_lsn where false;
     update public.queue_heartbeat set last_tick_at = last_tick_at where false;

@@ -14,20 +14,29 @@ create function gov_handoff.gov_finding_emit(p_kind text, p_key text, p_severity
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_ids uuid[];
 begin
-    insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
-        event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
-    select gen_random_uuid(), t.event_domain, t.event_type, t.event_stream,
-           case p_severity when 'critical' then 'critical' when 'info' then 'info' else 'warning' end, 'immediate',
-           'system_issues', 'finding:' || left(p_key, 500), 'gov-handoff', 'gov-handoff', 'safe_metadata',
-           jsonb_build_object('finding', p_kind, 'coalesce_key', left(p_key, 500), 'severity', p_severity,
-               'state', p_state, 'occurrences', p_occurrences)
-      from public.event_type_registry t
-     where t.active
-       -- A selftest announces nothing.
-       and p_key not like '%gov\_handoff\_selftest%'
-       and (t.event_domain = 'governance' and t.event_type = 'governance.finding.' || p_kind
-            or t.event_domain = 'system' and t.event_type = 'queue_worker_silent' and p_kind = 'queue_worker_silent');
+    with said as (
+        insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+            event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
+        select gen_random_uuid(), t.event_domain, t.event_type, t.event_stream,
+               case p_severity when 'critical' then 'critical' when 'info' then 'info' else 'warning' end, 'immediate',
+               'system_issues', 'finding:' || left(p_key, 500), 'gov-handoff', 'gov-handoff', 'safe_metadata',
+               jsonb_build_object('finding', p_kind, 'coalesce_key', left(p_key, 500), 'severity', p_severity,
+                   'state', p_state, 'occurrences', p_occurrences)
+          from public.event_type_registry t
+         where t.active
+           -- A selftest announces nothing.
+           and p_key not like '%gov\_handoff\_selftest%'
+           and (t.event_domain = 'governance' and t.event_type = 'governance.finding.' || p_kind
+                or t.event_domain = 'system' and t.event_type = 'queue_worker_silent' and p_kind = 'queue_worker_silent')
+        returning id
+    )
+    select array_agg(s.id) into v_ids from said s;
+    if v_ids is not null then
+        perform gov_handoff.gov_feed_note(v_ids);
+    end if;
 exception when others then
     raise warning 'the event of finding % was refused by the outbox (%)', p_kind, sqlstate;
 end

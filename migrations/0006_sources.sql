@@ -3,22 +3,27 @@
 -- Types ------------------------------------------------------------------------------------------------------------
 
 -- The exclusive lock waits for every batch that still sees the old state of the type, so that its captures are there to
--- be drained. One type of the domain `system` is ours as well: queue_worker_silent.
+-- be drained. One type of the domain `system` is ours as well: queue_worker_silent. A type of another domain is named with
+-- its domain, as in `iu/draft_created`.
 create function gov_handoff.gov_type_set_active(p_type text, p_active boolean)
 returns boolean language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_domain constant text := case when p_type = 'queue_worker_silent' then 'system' else 'governance' end;
+    v_domain constant text := case when p_type = 'queue_worker_silent' then 'system'
+                                   when p_type ~ '/' then split_part(p_type, '/', 1) else 'governance' end;
+    v_type constant text := regexp_replace(p_type, '^[^/]*/', '');
 begin
     lock table gov_handoff.batches in access exclusive mode;
     update public.event_type_registry set active = p_active
-     where event_domain = v_domain and event_type = p_type and active is distinct from p_active;
+     where event_domain = v_domain and event_type = v_type and active is distinct from p_active;
     if found then
-        perform gov_handoff.gov_finding_resolve('handoff_unregistered_type:' || p_type, 'activated') where p_active;
+        perform gov_handoff.gov_finding_resolve(k.key, 'activated')
+           from unnest(array['handoff_unregistered_type:' || p_type, 'handoff_unregistered_type:' || v_domain || '/' || v_type]) as k (key)
+          where p_active;
         return true;
     end if;
-    if not exists (select from public.event_type_registry where event_domain = v_domain and event_type = p_type) then
+    if not exists (select from public.event_type_registry where event_domain = v_domain and event_type = v_type) then
         raise exception 'event type % is not registered', p_type using errcode = 'GH003',
             hint = 'gov-handoff types list shows the registered ones';
     end if;
@@ -62,19 +67,25 @@ as $$
 declare
     v_state text;
     v_constraint text;
+    v_moved uuid[];
     v_half int := cardinality(p_ids) / 2;
 begin
     begin
-        insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
-            event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
-            payload_classification, safe_payload, occurred_at)
-        select p.id, 'governance', p.event_type_hint, p.capture_payload ->> 'event_stream',
-               p.capture_payload ->> 'event_severity', 'immediate', p.entity_table, p.entity_ref::uuid,
-               p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
-               p.capture_payload - 'event_stream' - 'event_severity',
-               coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
-          from public.event_pending p where p.id = any (p_ids)
-        on conflict do nothing;
+        with moved as (
+            insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
+                event_subject_table, event_subject_ref, canonical_address, actor_ref, source_system,
+                payload_classification, safe_payload, occurred_at)
+            select p.id, 'governance', p.event_type_hint, p.capture_payload ->> 'event_stream',
+                   p.capture_payload ->> 'event_severity', 'immediate', p.entity_table, p.entity_ref::uuid,
+                   p.canonical_address, p.actor_ref, p.capture_payload ->> 'source_system', 'safe_metadata',
+                   p.capture_payload - 'event_stream' - 'event_severity',
+                   coalesce((p.capture_payload ->> 'occurred_at')::timestamptz, now())
+              from public.event_pending p where p.id = any (p_ids)
+            on conflict do nothing
+            returning id
+        )
+        select array_agg(m.id) into v_moved from moved m;
+        perform gov_handoff.gov_feed_note(v_moved) where v_moved is not null;
         -- As in gov_handoff_apply: a signal that is not there under its own id is not recorded.
         if exists (select from unnest(p_ids) as u (id)
                     where not exists (select from public.event_outbox o where o.id = u.id)) then
@@ -111,6 +122,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_ids uuid[];
+    v_refused bigint;
 begin
     perform gov_handoff.gov_lease_or_operator(p_owner);
     moved := 0;
@@ -120,11 +132,25 @@ begin
         select array_agg(d.id) into v_ids
           from (select p.id from public.event_pending p
                  where p.event_domain = 'governance' and p.event_type_hint = p_type and p.processed_at is null
-                   and p.last_error is null
+                   and p.last_error is null and (p.capture_payload ? 'event') is not true
                  order by p.id limit p_limit for update skip locked) d;
         if v_ids is not null then
             refused := gov_handoff.gov_handoff_drain_some(v_ids);
             moved := cardinality(v_ids) - refused;
+        end if;
+    end if;
+    -- Events of any domain that a producer emitted (0018), under the ids that they were captured with.
+    if moved + refused < p_limit then
+        select array_agg(d.id) into v_ids
+          from (select p.id from public.event_pending p
+                  join public.event_type_registry t on t.event_domain = p.event_domain and t.event_type = p.event_type_hint and t.active
+                 where p.event_type_hint = regexp_replace(p_type, '^[^/]*/', '') and p.processed_at is null and p.last_error is null
+                   and p.capture_payload ? 'event'
+                 order by p.id limit p_limit - moved - refused for update of p skip locked) d;
+        if v_ids is not null then
+            v_refused := gov_handoff.gov_event_release_some(v_ids);
+            refused := refused + v_refused;
+            moved := moved + cardinality(v_ids) - v_refused;
         end if;
     end if;
     if p_owner is not null then
@@ -178,8 +204,8 @@ $$;
 
 -- Opens the ids that a source's key can have and that were never seen, and closes the ids that the key cannot have.
 --
--- A new source starts with every id of its type open. The exception are keys whose signals were handed off, certified and
--- then removed by retention (0008). They are not read again when a removed source is registered again. This holds for
+-- A new source starts with every id of its type open. One exception are the ids of its backlog, unless it hands its
+-- backlog off (0015). The other are keys whose signals were handed off, certified and then removed by retention (0008). They are not read again when a removed source is registered again. This holds for
 -- keys that were retired whole, and for keys of which only some signals were retired, because the other signals are still
 -- recorded. (Keys without ranges are looked up one by one, in gov_retired_signal.) When the type of a key was widened,
 -- the ids that the old type could not hold are opened; p_was is the extent of the old type.
@@ -199,7 +225,11 @@ begin
                             from (select r.lo, r.hi from public.gov_retired_range r where r.source_name = p_source
                                    union all
                                   select s.number, s.number from public.gov_retired_signal s
-                                   where s.source_name = p_source and s.number is not null) t), '{}'))
+                                   where s.source_name = p_source and s.number is not null
+                                   union all
+                                  select g.lo, g.hi from public.gov_source_boundary b
+                                    join public.gov_backlog_range g on g.boundary = b.boundary
+                                   where b.source_name = p_source and b.policy <> 'hand_off') t), '{}'))
       into v_open;
     v_open := v_open * p_is;
     delete from public.gov_worker_gap g
@@ -243,9 +273,11 @@ as $$
     on conflict (worker_name, source_name) do update set version = excluded.version, named = excluded.named
 $$;
 
--- Registers or redefines a source. The lock on `batches` lets no batch run meanwhile. So no batch that was mapped by the
+-- Registers or redefines a source. p_boundary: what becomes of its backlog, if this is its first registration (0015);
+-- without it, the backlog is handed off. The lock on `batches` lets no batch run meanwhile. So no batch that was mapped by the
 -- old definition commits after this returns.
-create function gov_handoff.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint)
+create function gov_handoff.gov_source_put(p_worker text, p_source text, p_definition jsonb, p_lo bigint, p_hi bigint,
+                                      p_boundary jsonb default null)
 returns text language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -279,6 +311,9 @@ begin
         values (p_worker, p_source, p_definition, 'seeding');
     end if;
     perform gov_handoff.gov_source_renew(p_worker, p_source, p_definition);
+    if v_old is null then
+        perform gov_handoff.gov_source_bound(p_worker, p_source, p_boundary);
+    end if;
     if p_lo is not null and v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
         perform gov_handoff.gov_source_open(p_worker, p_source, nummultirange(numrange(p_lo, p_hi::numeric + 1)), v_was);
     end if;
@@ -312,14 +347,20 @@ begin
     if v_used is null then
         return false;
     end if;
-    -- A name that recorded anything stays bound to its table. Another worker may read the source as well.
+    -- A name that recorded anything, or put a backlog aside, stays bound to its table. Another worker may read the source
+    -- as well.
+    v_used := v_used or exists (select from public.gov_source_boundary b
+                                 where b.source_name = p_source and b.policy <> 'hand_off' and b.row_count > 0);
     update public.gov_source_table set used = true where source_name = p_source and v_used and not used;
     delete from public.gov_source_version
      where worker_name = p_worker and source_name = p_source
        and not exists (select from public.gov_source_table b where b.source_name = p_source and b.used);
     delete from public.gov_source_table b
      where b.source_name = p_source and not b.used
-       and not exists (select from public.gov_worker_cursor c where c.source_name = p_source);
+       and not exists (select from public.gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id');
+    delete from public.gov_source_boundary b
+     where b.source_name = p_source
+       and not exists (select from public.gov_source_table t where t.source_name = p_source);
     perform gov_handoff.gov_finding_orphans();
     return true;
 end
@@ -376,11 +417,11 @@ returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     insert into public.gov_stream_position (slot_name, system_identifier, timeline, durable_lsn)
     values (p_slot, p_system, p_timeline, p_lsn)
     on conflict (slot_name) do update set system_identifier = p_system, timeline = p_timeline, durable_lsn = p_lsn,
         updated_at = clock_timestamp();
-    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 

@@ -46,7 +46,7 @@ grant select, insert, update on public.event_pending, public.iu_route_dead_lette
     public.system_issues, public.dot_config, public.event_type_registry to gov_handoff_owner;
 grant insert on public.registry_changelog to gov_handoff_owner;
 grant select, insert, update, delete on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stream_position,
-    public.gov_worker_frontier, public.gov_source_table, public.gov_source_version, public.gov_candidate_group, public.gov_candidate_state to gov_handoff_owner;
+    public.gov_worker_frontier, public.gov_source_table, public.gov_source_version, public.gov_candidate_group, public.gov_candidate_state, public.gov_invalidation to gov_handoff_owner;
 
 -- A live table may draw its id from a sequence that has privileges of its own.
 do $$
@@ -110,7 +110,7 @@ begin
     for f in
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
-         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(handoff|definition|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
+         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(handoff|marks|groups|candidate|definition|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);
@@ -135,7 +135,7 @@ grant select on public.gov_worker_cursor, public.gov_worker_gap, public.gov_stre
     public.gov_source_version,
     public.event_type_registry, public.queue_heartbeat, public.dot_config to gov_handoff_worker, gov_handoff_operator;
 grant select on public.event_pending, public.event_outbox, public.iu_route_dead_letter, public.system_issues,
-    public.gov_candidate_group, public.gov_candidate_state to gov_handoff_operator, gov_handoff_worker;
+    public.gov_candidate_group, public.gov_candidate_state, public.gov_invalidation to gov_handoff_operator, gov_handoff_worker;
 grant select on public.v_governance_source, public.v_governance_dead_letter_open, public.v_governance_worker,
     public.v_governance_group, public.v_governance_candidate
     to gov_handoff_worker, gov_handoff_operator, gov_handoff_observer;

@@ -79,17 +79,20 @@ $$;
 -- WITH that nothing refers to after the rest. So a batch updates its cursors after the fence, whatever the order of the
 -- text.) In the other order a certificate and a batch of the stream sometimes deadlocked, and the server cancelled one of
 -- them. The fence holds as well at the start: its row stays locked until the commit, so a takeover waits for all of this.
+--
+-- A certificate speaks for the definition that mapped the rows it counts (p_version). If another one is in force by now,
+-- the certificate is not kept: the pass is made again.
 create function gov_handoff.gov_certificate_put(p_worker text, p_owner text, p_term bigint, p_cursor_worker text, p_source text,
-                                           p_certificate jsonb, p_history boolean)
+                                           p_certificate jsonb, p_history boolean, p_version uuid)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_active boolean;
+    v_event constant uuid := gen_random_uuid();
 begin
-    if p_history then
-        perform from gov_handoff.batches;
-    end if;
+    perform from gov_handoff.batches;
+    perform gov_handoff.gov_definition_fence(array[p_version]);
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     -- The latest certificate is the one that reaches furthest. An audit speaks for the snapshot it began with, and the
     -- daemon may have certified beyond that since. A certificate of another server, or of transactions that do not exist
@@ -131,8 +134,9 @@ begin
         if v_active then
             insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
                 event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
-            values (gen_random_uuid(), 'governance', 'governance.handoff.certified', 'health', 'info', 'immediate',
+            values (v_event, 'governance', 'governance.handoff.certified', 'health', 'info', 'immediate',
                 p_source, 'certificate:' || p_source, p_owner, 'gov-handoff', 'safe_metadata', p_certificate);
+            perform gov_handoff.gov_feed_note(array[v_event]);
         else
             -- While the type is inactive, possibly for years, only the latest certificate of each source waits. Two
             -- sessions that certify one source run one after the other, because the cursor's row is locked by now.
@@ -146,6 +150,37 @@ begin
         end if;
         perform gov_handoff.gov_audit_write(p_owner, p_source, 'certified');
     end if;
+end
+$$;
+
+-- How much a count of an audit has grown since its last checkpoint.
+create function gov_handoff.gov_audit_gain(p_summary jsonb, p_progress jsonb, p_count text)
+returns bigint language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select greatest(coalesce((p_progress ->> p_count)::bigint, 0)
+                    - coalesce((p_summary -> 'audit' ->> p_count)::bigint, 0), 0)
+$$;
+
+-- The summary of an audit after one more checkpoint: its place, the fields that every worker's summary has, and the result
+-- of the last full audit that ended, which the next one does not overwrite before it ends too. A mere check is no full
+-- audit: it repairs nothing.
+create function gov_handoff.gov_audit_summary(p_summary jsonb, p_after text, p_progress jsonb, p_anew boolean)
+returns jsonb language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_last jsonb := case when p_anew then '{}' else p_summary end;
+    v_ends boolean := coalesce((p_progress ->> 'finished')::boolean, false);
+begin
+    return gov_handoff.gov_worker_summary(p_summary, gov_handoff.gov_audit_gain(v_last, p_progress, 'rows'),
+               gov_handoff.gov_audit_gain(v_last, p_progress, 'repaired'), 0, p_anew, v_ends)
+        || jsonb_build_object('audit', p_progress || jsonb_build_object('after', p_after))
+        || case when v_ends and p_progress #>> '{terms,depth}' = 'full' and p_progress #>> '{terms,check}' = 'false'
+               then jsonb_build_object('full_audit', jsonb_build_object('started_at', p_progress -> 'started_at',
+                   'ended_at', clock_timestamp(), 'rows', p_progress -> 'rows', 'missing', p_progress -> 'missing',
+                   'repaired', p_progress -> 'repaired', 'doubled', p_progress -> 'doubled', 'orphans', p_progress -> 'orphans'))
+               else '{}' end;
 end
 $$;
 
@@ -169,15 +204,20 @@ begin
                           where a.source_name = p_source and a.depth = p_depth and a.verdict = u.verdict), 0) + u.n, u.key
           from unnest(p_verdict, p_key) with ordinality as u (verdict, key, n);
     end if;
+    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     if p_depth = 'full' then
-        insert into public.gov_worker_cursor as c (worker_name, source_name, last_run_at, last_run_summary)
-        values (p_worker, p_source, clock_timestamp(),
-                jsonb_build_object('audit', p_progress || jsonb_build_object('after', p_after)))
+        -- Whoever audits, the command or the worker: the place is stored under the worker's name.
+        insert into public.gov_worker_cursor as c (worker_name, source_name, last_run_at, events_seen, attempts_written, last_run_summary)
+        values ('gov_periodic_full_audit', p_source, clock_timestamp(), gov_handoff.gov_audit_gain('{}', p_progress, 'rows'),
+                gov_handoff.gov_audit_gain('{}', p_progress, 'repaired'), gov_handoff.gov_audit_summary('{}', p_after, p_progress, true))
         on conflict (worker_name, source_name) do update
             set last_run_at = clock_timestamp(), updated_at = clock_timestamp(),
-                last_run_summary = jsonb_set(c.last_run_summary, '{audit}', excluded.last_run_summary -> 'audit');
+                events_seen = c.events_seen
+                    + gov_handoff.gov_audit_gain(case when p_anew then '{}' else c.last_run_summary end, p_progress, 'rows'),
+                attempts_written = c.attempts_written
+                    + gov_handoff.gov_audit_gain(case when p_anew then '{}' else c.last_run_summary end, p_progress, 'repaired'),
+                last_run_summary = gov_handoff.gov_audit_summary(c.last_run_summary, p_after, p_progress, p_anew);
     end if;
-    perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
 end
 $$;
 
@@ -186,13 +226,13 @@ $$;
 -- in a certificate and in the totals. The certificate comes first: it takes the locks that batches share, in the order in
 -- which a batch takes them.
 create function gov_handoff.gov_audit_finish(p_worker text, p_owner text, p_term bigint, p_source text, p_depth text,
-                                        p_progress jsonb, p_cursor_worker text, p_certificate jsonb)
+                                        p_progress jsonb, p_cursor_worker text, p_certificate jsonb, p_version uuid)
 returns void language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
     if p_certificate is not null then
-        perform gov_handoff.gov_certificate_put(p_worker, p_owner, p_term, p_cursor_worker, p_source, p_certificate, true);
+        perform gov_handoff.gov_certificate_put(p_worker, p_owner, p_term, p_cursor_worker, p_source, p_certificate, true, p_version);
     end if;
     perform gov_handoff.gov_audit_checkpoint(p_worker, p_owner, p_term, p_source, p_depth, null, p_progress, false, '{}', '{}');
 end
@@ -239,6 +279,13 @@ begin
            array_agg(g.recorded)
       into v_n, v_id, v_source, v_number, v_recorded
       from gone g left join public.gov_worker_cursor c on c.worker_name = p_worker and c.source_name = g.source;
+
+    perform gov_handoff.gov_feed_retire(v_id) where v_n > 0;
+
+    -- A capture of such a signal may still wait, when the row came again after its type was activated and was emitted
+    -- then. The drain would emit the signal a second time.
+    update public.event_pending p set processed_at = clock_timestamp()
+     where p.id = any (v_id) and p.processed_at is null;
 
     with retired as materialized (
         select r.id, r.source, r.number, r.recorded
@@ -319,16 +366,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_n bigint;
+    v_ids uuid[];
 begin
     -- The same history. These rows are few enough to be deleted at once; they are counted where they were announced.
     delete from public.gov_certificate_log where taken_at < p_before;
-    delete from public.event_outbox e
-     using (select o.id from public.event_outbox o
-             where o.event_domain in ('governance', 'system') and o.event_stream in ('health', 'alert')
-               and o.event_subject_ref is null and o.source_system = 'gov-handoff' and o.created_at < p_before
-             limit p_limit) x
-     where e.id = x.id;
-    get diagnostics v_n = row_count;
+    with gone as (
+        delete from public.event_outbox e
+         using (select o.id from public.event_outbox o
+                 where o.event_domain in ('governance', 'system') and o.event_stream in ('health', 'alert')
+                   and o.event_subject_ref is null and o.source_system = 'gov-handoff' and o.created_at < p_before
+                 limit p_limit) x
+         where e.id = x.id
+        returning e.id
+    )
+    select array_agg(g.id), count(*) into v_ids, v_n from gone g;
+    perform gov_handoff.gov_feed_retire(v_ids) where v_n > 0;
     return v_n;
 end
 $$;
@@ -337,9 +389,11 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['gov_handoff.gov_certificate_put(text,text,bigint,text,text,jsonb,boolean)'::regprocedure,
+    foreach f in array array['gov_handoff.gov_certificate_put(text,text,bigint,text,text,jsonb,boolean,uuid)'::regprocedure,
+        'gov_handoff.gov_audit_gain(jsonb,jsonb,text)'::regprocedure,
+        'gov_handoff.gov_audit_summary(jsonb,text,jsonb,boolean)'::regprocedure,
         'gov_handoff.gov_audit_checkpoint(text,text,bigint,text,text,text,jsonb,boolean,text[],text[])'::regprocedure,
-        'gov_handoff.gov_audit_finish(text,text,bigint,text,text,jsonb,text,jsonb)'::regprocedure,
+        'gov_handoff.gov_audit_finish(text,text,bigint,text,text,jsonb,text,jsonb,uuid)'::regprocedure,
         'gov_handoff.gov_outbox_retire(text,timestamptz,int)'::regprocedure,
         'gov_handoff.gov_pending_retire(timestamptz,int)'::regprocedure,
         'gov_handoff.gov_notices_retire(timestamptz,int)'::regprocedure,
@@ -351,9 +405,9 @@ end
 $$;
 grant execute on function gov_handoff.gov_outbox_retire(text, timestamptz, int), gov_handoff.gov_pending_retire(timestamptz, int),
     gov_handoff.gov_notices_retire(timestamptz, int) to gov_handoff_operator;
-grant execute on function gov_handoff.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean),
+grant execute on function gov_handoff.gov_certificate_put(text, text, bigint, text, text, jsonb, boolean, uuid),
     gov_handoff.gov_audit_checkpoint(text, text, bigint, text, text, text, jsonb, boolean, text[], text[]),
-    gov_handoff.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb) to gov_handoff_worker;
+    gov_handoff.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb, uuid) to gov_handoff_worker;
 grant execute on function gov_handoff.gov_key_reused(text, text, bigint, text, uuid[]) to gov_handoff_worker, gov_handoff_operator;
 grant delete on public.event_outbox to gov_handoff_owner;
 grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;

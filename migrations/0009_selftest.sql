@@ -45,6 +45,7 @@ begin
     delete from public.gov_worker_cursor where worker_name = v_worker;
     delete from public.gov_source_version where worker_name = v_worker;
     delete from public.gov_source_table where source_name = any (v_sources);
+    delete from public.gov_source_boundary where source_name = any (v_sources);
     delete from public.gov_stream_position where slot_name like 'gov\_handoff\_selftest%';
     return v_captured;
 end

@@ -58,6 +58,10 @@ declare
 begin
     perform from gov_handoff.batches;
     perform gov_handoff.gov_definition_fence(array[p_version]);
+    if gov_handoff.gov_backlog_yield(p_worker, p_payload ->> 'source', p_payload ->> 'source_key', p_ref) then
+        perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
+        return false;
+    end if;
     insert into public.event_pending (id, event_domain, event_type_hint, entity_table, entity_ref, canonical_address, actor_ref,
         capture_payload, error_count, last_error)
     select p_id, 'governance', 'governance.handoff.retry', p_table, p_ref, p_address, p_actor, p_payload, 1,
@@ -157,6 +161,9 @@ begin
     -- The fence comes before the cursor, because a batch locks its cursor after the fence as well. No takeover until the
     -- commit.
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
+    if gov_handoff.gov_backlog_yield(p_worker, p_source, p_snapshot ->> 'source_key', p_ref) then
+        return false;
+    end if;
     select coalesce(max(c.worker_name) filter (where c.worker_name = p_worker), min(c.worker_name), p_worker) into v_worker
       from public.gov_worker_cursor c where c.source_name = p_source and c.metadata ? 'id';
     -- An operator's replay handed the row off once; since then its signal was lost and the row was rejected. The same
@@ -262,7 +269,9 @@ begin
             hint = 'say why with --reason';
     end if;
     foreach v_id in array p_ids loop
-        if gov_handoff.gov_dead_letter_close(v_id, p_resolution, p_reason, p_actor) then
+        -- The letter of a job is closed with its job (0023).
+        if gov_handoff.gov_dead_letter_close(v_id, p_resolution, p_reason, p_actor)
+           or gov_handoff.gov_job_letter_resolve(v_id, p_resolution, p_reason, p_actor) then
             v_closed := v_closed || v_id;
         end if;
     end loop;
@@ -272,10 +281,10 @@ $$;
 
 -- The lease under which operators replay dead letters. It is the only lease that an operator may take.
 create function gov_handoff.gov_dead_letter_lease(p_owner text, p_ttl interval)
-returns table (held boolean, term bigint, owner text, age_ms bigint) language sql security definer
+returns table (held boolean, term bigint, owner text, age_ms bigint, former text) language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select c.held, c.term, c.owner, c.age_ms from gov_handoff.gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
+    select c.held, c.term, c.owner, c.age_ms, c.former from gov_handoff.gov_lease_claim('gov_handoff_dlq', p_owner, p_ttl) c
 $$;
 
 -- Closes a letter as replayed. That is only true when its signals are recorded, so this gate checks it, whoever the

@@ -10,10 +10,10 @@ select t.domain, t.type, 'alert', false
           from unnest(array['handoff_lag', 'handoff_dlq', 'handoff_silent_gap', 'handoff_unregistered_type',
                    'handoff_missed', 'handoff_fallback', 'handoff_throttled', 'handoff_deferred', 'cursor_lag', 'cursor_dlq',
                    'cursor_silent_gap', 'cursor_lease_conflict', 'cursor_watermark_regression', 'group_invalidation_storm',
-                   'slot_budget_exceeded', 'slot_lost', 'slot_unused', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
+                   'slot_budget_exceeded', 'slot_lost', 'slot_unused', 'worker_paused', 'untrusted_source', 'queue.payload_violation', 'source_unreadable',
                    'source_not_conserved', 'source_not_append_only', 'audit_row_refused', 'handoff_dlq_overflow',
                    'queue.nvsz_violation', 'config_invalid', 'stream_unknown_relation', 'stream_column_mismatch',
-                   'stream_malformed_row', 'row_replaced']) as kind
+                   'stream_malformed_row', 'row_replaced', 'worker_failing', 'audit_failed', 'audit_discrepancy', 'input_rejected']) as kind
         union all values ('system', 'queue_worker_silent')) as t (domain, type)
  where not exists (select from public.event_type_registry r where r.event_domain = t.domain and r.event_type = t.type);
 
@@ -65,11 +65,14 @@ as $$
 declare
     v_total jsonb;
     v_last jsonb;
+    v_event constant uuid := gen_random_uuid();
     v_beat jsonb;
 begin
     select jsonb_build_object('seen', coalesce(sum(c.events_seen), 0), 'enqueued', coalesce(sum(c.attempts_written), 0),
                'dlq', coalesce(sum(c.dead_lettered), 0),
-               'coalesced', (select coalesce(sum(greatest(g.changes - g.generation, 0)), 0) from public.gov_candidate_group g))
+               -- Only the intake coalesces changes; the others need not read the groups for it.
+               'coalesced', case when bool_or(c.metadata ? 'id')
+                   then (select coalesce(sum(greatest(g.changes - g.generation, 0)), 0) from public.gov_candidate_group g) else 0 end)
       into v_total
       from public.gov_worker_cursor c where c.worker_name = p_worker;
     select coalesce(h.metadata #> '{beat,total}', '{}') into v_last from public.queue_heartbeat h where h.executor_name = p_worker;
@@ -88,10 +91,13 @@ begin
     begin
         insert into public.event_outbox (id, event_domain, event_type, event_stream, event_severity, delivery_lane,
             event_subject_table, canonical_address, actor_ref, source_system, payload_classification, safe_payload)
-        select gen_random_uuid(), t.event_domain, t.event_type, 'health', 'info', 'immediate', 'queue_heartbeat',
+        select v_event, t.event_domain, t.event_type, 'health', 'info', 'immediate', 'queue_heartbeat',
                'worker:' || p_worker, p_owner, 'gov-handoff', 'safe_metadata', v_beat
           from public.event_type_registry t
          where t.event_domain = 'governance' and t.event_type = 'governance.handoff.heartbeat' and t.active;
+        if found then
+            perform gov_handoff.gov_feed_note(array[v_event]);
+        end if;
     exception when others then
         raise warning 'the heartbeat of % was refused by the outbox (%)', p_worker, sqlstate;
     end;
@@ -173,7 +179,8 @@ begin
         select i.coalesce_key as key
           from public.system_issues i
          where i.issue_kind in ('cursor_lag', 'cursor_watermark_regression', 'source_unreadable', 'source_not_conserved',
-                                'handoff_missed', 'handoff_throttled', 'untrusted_source', 'audit_row_refused')
+                                'handoff_missed', 'handoff_throttled', 'untrusted_source', 'audit_row_refused',
+                                'audit_failed', 'audit_discrepancy')
            and i.resolved_at is null and i.detail ? 'source'
            -- The progress row of an audit has the source's name too, but no definition.
            and not exists (select from public.gov_worker_cursor c
@@ -281,6 +288,12 @@ begin
     loop
         perform gov_handoff.gov_finding_resolve(f.key, f.why);
     end loop;
+
+    -- An emitter that was refused does not say when it has mended its ways.
+    perform gov_handoff.gov_finding_resolve(i.coalesce_key, 'nothing was refused for a day')
+       from public.system_issues i
+      where i.issue_kind in ('queue.payload_violation', 'queue.nvsz_violation', 'queue.emit_refused') and i.detail ? 'event_domain'
+        and i.resolved_at is null and i.last_seen_at < v_now - interval '1 day';
 end
 $$;
 
@@ -342,11 +355,23 @@ $$;
 -- Counting the dirty groups must not read all groups. The flag rarely changes, so updates of a dirty group stay cheap.
 create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
 
+-- Dirty groups, and those that an open invalidation has not reached yet; of these at most 100,000 are counted.
 create function gov_handoff.gov_dirty_groups()
 returns bigint language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-as $$ select count(*) from public.gov_candidate_group where dirty $$;
+as $$
+    select (select count(*) from public.gov_candidate_group where dirty)
+         + case when exists (select from public.gov_invalidation i where i.done_at is null)
+                -- While one is open: at most one walk over the groups in the order of their keys.
+                then (select count(*) from (
+                        select from public.gov_candidate_group g
+                         where g.group_key > (select min(coalesce(o.expanded_to, '')) from public.gov_invalidation o where o.done_at is null)
+                           and not g.dirty and exists (select from public.gov_invalidation i
+                                  where i.done_at is null and g.dims @> i.scope and g.group_key > coalesce(i.expanded_to, ''))
+                         limit 100000) few)
+                else 0 end
+$$;
 
 create view public.v_governance_finding as
 select id, issue_kind as kind, severity, coalesce_key, detail, occurrence_count, first_seen_at, last_seen_at, resolved_at,

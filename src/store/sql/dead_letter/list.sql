@@ -7,7 +7,7 @@ select d.id, d.worker_name, d.route_code as source, d.idempotency_key,
        d.resolution, coalesce(to_jsonb(d) ->> 'resolved_by', d.event_snapshot #>> '{resolution,by}') as resolved_by,
        d.event_snapshot #>> '{resolution,reason}' as reason
   from public.iu_route_dead_letter d
- where d.event_domain = 'governance'
+ where (d.event_domain = 'governance' or d.worker_name = 'job_queue')
    and ($1::text is null or d.route_code = $1)
    and ($2::text is null or d.failure_code = $2)
    and ($3::text is null or d.last_failed_at >= $3::text::timestamptz)

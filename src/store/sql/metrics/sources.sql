@@ -4,7 +4,9 @@ select s.source_name, s.events_seen, s.attempts_written, s.dead_lettered, greate
        greatest(extract(epoch from clock_timestamp() - s.certified_at), 0)::float8 as frontier_age,
        greatest(pg_snapshot_xmax(pg_current_snapshot())::text::numeric - s.frontier::numeric, 0)::bigint as frontier_behind,
        greatest(extract(epoch from clock_timestamp() - (c.certificate ->> 'taken_at')::timestamptz), 0)::float8
-           as certificate_age
+           as certificate_age,
+       extract(epoch from s.certified_at)::float8 as frontier_at,
+       extract(epoch from (c.certificate ->> 'taken_at')::timestamptz)::float8 as certificate_at
   from public.v_governance_source s
   left join public.v_governance_certificate c on c.worker_name = s.worker_name and c.source_name = s.source_name
  where s.worker_name = $1

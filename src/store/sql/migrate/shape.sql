@@ -28,6 +28,10 @@ select w.t, w.c, w.type, format_type(a.atttypid, null)
     ('system_issues', 'issue_kind', 'text'), ('system_issues', 'coalesce_key', 'text'), ('system_issues', 'severity', 'text'),
     ('system_issues', 'detail', 'jsonb'), ('system_issues', 'occurrence_count', 'bigint'),
     ('dot_config', 'key', 'text'), ('dot_config', 'value', 'text'),
+    ('event_subscription', 'recipient_ref', 'text'), ('event_subscription', 'event_domain', 'text'),
+    ('event_subscription', 'event_type', 'text'), ('event_subscription', 'event_stream', 'text'),
+    ('event_subscription', 'scope_subject_table', 'text'), ('event_subscription', 'scope_filter', 'jsonb'),
+    ('event_subscription', 'mute', 'boolean'),
     ('registry_changelog', 'entity_type', 'text'), ('registry_changelog', 'entity_code', 'text'),
     ('registry_changelog', 'action', 'text'), ('registry_changelog', 'actor_ref', 'text'),
     ('registry_changelog', 'source_system', 'text'), ('registry_changelog', 'timestamp', 'timestamp without time zone')
@@ -47,6 +51,8 @@ select c.relname::text, a.attname::text, 'nullable or with a default, because we
     ('iu_route_dead_letter', array['worker_name', 'event_ref', 'event_domain', 'event_type', 'route_code',
         'idempotency_key', 'failure_code', 'failure_detail', 'attempts', 'event_snapshot']),
     ('system_issues', array['issue_kind', 'coalesce_key', 'severity', 'source_system', 'detail']),
+    ('event_subscription', array['recipient_ref', 'event_domain', 'event_type', 'event_stream', 'scope_subject_table',
+        'scope_filter', 'mute']),
     ('dot_config', array['key', 'value']),
     ('registry_changelog', array['entity_type', 'entity_code', 'action', 'timestamp', 'actor_ref', 'source_system'])
   ) as f (t, filled)

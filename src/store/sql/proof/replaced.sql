@@ -19,5 +19,12 @@ select u.id, exists (select from public.gov_reused_key k where k.subject = u.sub
                  (select coalesce(u.occurred > r.recorded_at, false) from public.gov_retired_signal r where r.id = u.id),
                  (select bool_or(coalesce(u.occurred > r.recorded_at, false)) from public.gov_retired_range r
                    where r.source_name = d.source_name and u.number between r.lo and r.hi),
+                 -- In the backlog there was a row with this key. One that bears a later time than any row of its range, and
+                 -- than the boundary, is another row.
+                 (select case when g.hi >= u.number then coalesce(u.occurred > greatest(g.latest, b.taken_at), false) end
+                    from public.gov_source_boundary b
+                   cross join lateral (select x.hi, x.latest from public.gov_backlog_range x
+                                        where x.boundary = b.boundary and x.lo <= u.number order by x.lo desc limit 1) g
+                   where b.source_name = d.source_name and b.policy <> 'hand_off'),
                  exists (select from public.gov_reused_key k where k.subject = u.subject))
             end

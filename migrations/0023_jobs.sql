@@ -1,0 +1,1490 @@
+-- Jobs: work to be done, in nine states. The tables beside the live job_queue, the roles, and the gates.
+--
+-- public.job_queue is the truth about a job and keeps the shape of the live system. Everything that a claim has to search
+-- is in narrow tables of our own:
+--
+--   job_ready      one entry for each job that may be claimed now. Entries are inserted and deleted, never changed.
+--   job_deferred   jobs that wait for a time: a start time, or the next attempt.
+--   job_dependency jobs that wait for other jobs.
+--   job_claim      one row for each claim: who took which jobs, under which token.
+--   job_running    how many jobs run under a subscription. A new row for each change; the newest one counts.
+--
+-- What keeps this fast while another session holds a snapshot, so that the server can remove no dead row: no gate walks
+-- over dead rows. A claim starts at the head of its lane (job_lane_head) and not at the first entry that ever was. The
+-- head and the counters are appended and read from the end of an index. No column that changes is in an index of
+-- job_queue. An entry that commits behind the head is found by the next claim that would otherwise go short, and moved to the
+-- end by the tick.
+--
+-- An entry of job_ready is a hint. Whether a job can be claimed is decided by its row in job_queue. So an entry that is
+-- out of date costs a look and does no harm.
+--
+-- Locks, in this order: batches, rows of job_queue (by id where several), the row of the executor, rows of the tick. The row of
+-- the executor is locked before its counters are read, so max_parallel is exact.
+
+do $$
+declare
+    r text;
+begin
+    foreach r in array array['gov_handoff_producer', 'gov_handoff_executor'] loop
+        begin
+            execute format('create role %I nologin', r);
+        exception when duplicate_object or unique_violation then
+            null;
+        end;
+    end loop;
+end
+$$;
+
+-- States -----------------------------------------------------------------------------------------------------------
+
+-- The one table of legal transitions. gov_job_transitions reads it for every update of job_queue.
+create table public.job_transition_rule (
+    from_status text not null,
+    to_status   text not null,
+    gates       text not null,
+    primary key (from_status, to_status)
+);
+comment on table public.job_transition_rule is 'the legal transitions of a job, and the gates that make them';
+insert into public.job_transition_rule (from_status, to_status, gates) values
+    ('queued', 'leased', 'fn_job_claim'),
+    ('queued', 'cancelled', 'fn_job_cancel, fn_job_supersede'),
+    ('leased', 'in_progress', 'fn_job_start'),
+    ('leased', 'queued', 'fn_job_release, gov_job_tick'),
+    ('leased', 'dead_letter', 'gov_job_tick'),
+    ('leased', 'cancelled', 'fn_job_cancel, fn_job_supersede'),
+    ('in_progress', 'succeeded', 'fn_job_complete'),
+    ('in_progress', 'retry_waiting', 'fn_job_fail, gov_job_tick'),
+    ('in_progress', 'failed', 'fn_job_fail, gov_job_tick'),
+    ('in_progress', 'queued', 'fn_job_release'),
+    ('in_progress', 'cancelled', 'fn_job_cancel, fn_job_supersede'),
+    ('retry_waiting', 'queued', 'gov_job_tick'),
+    ('retry_waiting', 'cancelled', 'fn_job_cancel, fn_job_supersede'),
+    ('failed', 'dead_letter', 'fn_job_fail, gov_job_tick'),
+    ('failed', 'cleaned', 'fn_job_clean'),
+    ('dead_letter', 'queued', 'fn_job_redrive'),
+    ('dead_letter', 'cancelled', 'fn_job_cancel, fn_job_supersede'),
+    ('dead_letter', 'cleaned', 'fn_job_clean'),
+    ('succeeded', 'cleaned', 'fn_job_clean'),
+    ('cancelled', 'cleaned', 'fn_job_clean');
+
+create table public.job_transition (
+    job_id      uuid        not null,
+    from_status text,
+    to_status   text        not null,
+    token       bigint,
+    executor_id text,
+    actor_ref   text        not null,
+    at          timestamptz not null default clock_timestamp(),
+    reason      text
+);
+comment on table public.job_transition is 'every transition of every job, append-only; from_status is null where a job was enqueued';
+create index job_transition_of on public.job_transition (job_id);
+
+-- Executors and producers ------------------------------------------------------------------------------------------
+
+create table public.job_executor (
+    executor_id   text        not null primary key,
+    executor_kind text        not null,
+    -- The role that may act for this executor. Null: the role of its first heartbeat will be.
+    role_name     name,
+    enabled       boolean     not null default true,
+    registered_by text        not null,
+    registered_at timestamptz not null default clock_timestamp(),
+    constraint job_executor_kind_known check (executor_kind in
+        ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter')),
+    -- A lease names its executor and token as `executor#token`. Names of our own workers are not for executors.
+    constraint job_executor_id_word check (executor_id ~ '^[^#[:space:]]{1,200}$' and executor_id !~ '^gov_' and executor_id !~* '(^|[^a-z])mot([^a-z]|$)')
+);
+comment on table public.job_executor is 'the registered executors, and the database role that may act for each';
+
+create table public.job_producer (
+    role_name     name        not null,
+    executor_kind text        not null,
+    granted_by    text        not null,
+    granted_at    timestamptz not null default clock_timestamp(),
+    primary key (role_name, executor_kind),
+    constraint job_producer_kind_known check (executor_kind in
+        ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter'))
+);
+comment on table public.job_producer is 'for which kinds of executor a role may enqueue jobs';
+
+comment on table public.job_subscription is 'which jobs an executor may claim, and how many at once';
+
+-- Lanes ------------------------------------------------------------------------------------------------------------
+
+create sequence public.job_lane_id_seq as integer;
+create table public.job_lane (
+    lane_id      integer  not null primary key default nextval('public.job_lane_id_seq'),
+    executor     text,
+    job_kind     text     not null,
+    event_domain text,
+    priority     smallint not null,
+    unique nulls not distinct (job_kind, event_domain, executor, priority),
+    constraint job_lane_executor_known check (executor in
+        ('DOT', 'Agent', 'Hermes', 'Codex', 'PG_worker', 'external_worker', 'future_Kestra_adapter'))
+);
+comment on table public.job_lane is 'jobs of one kind, domain, executor kind and priority wait in one lane';
+alter sequence public.job_lane_id_seq owned by public.job_lane.lane_id;
+
+create sequence public.job_ready_pos_seq;
+create table public.job_ready (
+    lane_id  integer     not null,
+    pos      bigint      not null default nextval('public.job_ready_pos_seq'),
+    job_id   uuid        not null,
+    ready_at timestamptz not null default clock_timestamp(),
+    primary key (lane_id, pos)
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+comment on table public.job_ready is 'the jobs that may be claimed now, in order, by lane';
+alter sequence public.job_ready_pos_seq owned by public.job_ready.pos;
+
+-- Where the claims of a lane begin. A head is appended, never changed: the highest one counts.
+create table public.job_lane_head (
+    lane_id integer not null,
+    head    bigint  not null,
+    primary key (lane_id, head)
+);
+comment on table public.job_lane_head is 'where the claims of a lane begin; the highest row counts';
+
+-- Where the second look of a claim begins (fn_job_claim). Below the floor of a lane there is no entry, and none can appear: the
+-- tick moves it to a head that it noted (`mark`), once every transaction that wrote entries at that moment has ended.
+create table public.job_lane_floor (
+    lane_id integer not null primary key,
+    floor   bigint  not null,
+    mark    bigint  not null,
+    constraint job_lane_floor_order check (floor <= mark)
+) with (fillfactor = 50);
+comment on table public.job_lane_floor is 'below the floor of a lane there is no entry, and none can appear';
+
+create table public.job_deferred (
+    due    timestamptz not null,
+    job_id uuid        not null,
+    primary key (due, job_id)
+);
+comment on table public.job_deferred is 'jobs that wait for their start time or for their next attempt';
+
+create table public.job_dependency (
+    job_id     uuid not null,
+    depends_on uuid not null,
+    primary key (job_id, depends_on),
+    constraint job_dependency_other check (job_id <> depends_on)
+);
+comment on table public.job_dependency is 'jobs that wait for another job to succeed; a row goes when it has';
+create index job_dependency_waiting on public.job_dependency (depends_on);
+
+create table public.job_deadline (
+    deadline_at timestamptz not null,
+    job_id      uuid        not null,
+    primary key (deadline_at, job_id)
+);
+comment on table public.job_deadline is 'deadlines that have not passed yet';
+
+-- Claims -----------------------------------------------------------------------------------------------------------
+
+create sequence public.job_token_seq;
+create table public.job_claim (
+    token           bigint      not null primary key,
+    executor_id     text        not null,
+    subscription_id uuid        not null,
+    job_ids         uuid[]      not null,
+    claimed_at      timestamptz not null,
+    -- When the tick looks at the jobs of this claim. A job's own lease is in job_queue.
+    look_at         timestamptz not null,
+    constraint job_claim_some check (cardinality(job_ids) > 0)
+);
+comment on table public.job_claim is 'who took which jobs, under which token; the token fences every later call';
+create index job_claim_look on public.job_claim (look_at);
+
+-- How many jobs run under a subscription, and how many did. A change appends a row, and the highest seq counts: while the
+-- server can remove nothing, an updated row would be found through all its dead versions, and an appended one is found
+-- first.
+create table public.job_running (
+    subscription_id uuid   not null,
+    seq             bigint not null,
+    running         bigint not null,
+    claimed         bigint not null,
+    finished        bigint not null,
+    rescued         bigint not null,
+    primary key (subscription_id, seq),
+    constraint job_running_not_negative check (running >= 0)
+);
+comment on table public.job_running is 'jobs that run under a subscription, and totals; the row with the highest seq counts';
+
+create table public.job_evidence (
+    job_id   uuid        not null,
+    token    bigint      not null,
+    evidence jsonb       not null,
+    at       timestamptz not null default clock_timestamp(),
+    primary key (job_id, token),
+    constraint job_evidence_signal_not_data check (not evidence ?| '{body, content, raw, vector, embedding, secret, token, password, ssn, personal_data}')
+);
+comment on table public.job_evidence is 'what an executor gave as evidence of a finished job: references, not contents';
+
+create table public.job_archive (
+    job_id          uuid        not null primary key,
+    idempotency_key text        not null unique,
+    job             jsonb       not null,
+    archived_at     timestamptz not null default clock_timestamp()
+);
+comment on table public.job_archive is 'cleaned jobs that left job_queue; their keys stay taken';
+
+-- The enforcement --------------------------------------------------------------------------------------------------
+
+-- Sees every update of job_queue, whoever makes it: one statement for all rows of the update. A status changes through a
+-- gate and along the table of legal transitions, or not at all, and every change is logged here and nowhere else. Inside a
+-- gate the current user is the gates' owner; no other role can become that.
+--
+-- The trigger is the one object of ours on a live table. Without it a direct UPDATE could not be stopped.
+create function gov_handoff.gov_job_transitions()
+returns trigger language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_hashjoin = on
+as $$
+declare
+    v_bad record;
+    v_changed bigint;
+    v_written bigint;
+begin
+    select count(*) into v_changed from was;
+    if v_changed = 0 then
+        return null;
+    end if;
+    if current_user = 'gov_handoff_owner' then
+        insert into public.job_transition (job_id, from_status, to_status, token, executor_id, actor_ref, at, reason)
+        select n.id, o.status, n.status,
+               nullif(split_part(l.owner, '#', 2), '')::bigint, nullif(split_part(l.owner, '#', 1), ''),
+               coalesce(nullif(current_setting('gov_handoff.actor', true), ''), session_user::text), clock_timestamp(),
+               nullif(current_setting('gov_handoff.reason', true), '')
+          from was o join now n on n.id = o.id
+          join public.job_transition_rule r on r.from_status = o.status and r.to_status = n.status,
+               lateral (select coalesce(n.lease_owner, o.lease_owner) as owner) l
+         where o.status <> n.status;
+        get diagnostics v_written = row_count;
+        if v_written = v_changed then
+            return null;
+        end if;
+    end if;
+    select o.id, o.status as was, n.status as now into v_bad
+      from was o left join now n on n.id = o.id
+     where n.id is null
+        or current_user <> 'gov_handoff_owner'
+           and (o.lease_owner is distinct from n.lease_owner or o.lease_until is distinct from n.lease_until or o.attempts <> n.attempts)
+        or o.status <> n.status
+           and (current_user <> 'gov_handoff_owner'
+                or not exists (select from public.job_transition_rule r where r.from_status = o.status and r.to_status = n.status))
+     limit 1;
+    if not found then
+        return null;
+    end if;
+    if v_bad.now is null then
+        raise exception 'job % cannot change its id', v_bad.id using errcode = 'GH003';
+    elsif v_bad.was = v_bad.now then
+        raise exception 'the lease and the attempts of job % are for gates', v_bad.id using errcode = 'GH003';
+    elsif exists (select from public.job_transition_rule r where r.from_status = v_bad.was and r.to_status = v_bad.now) then
+        raise exception 'job %: % -> % outside its gate', v_bad.id, v_bad.was, v_bad.now using errcode = 'GH003',
+            hint = 'call the gate of the transition: see public.job_transition_rule';
+    end if;
+    raise exception 'job %: % -> % is not a legal transition', v_bad.id, v_bad.was, v_bad.now using errcode = 'GH003',
+        hint = 'the legal transitions are in public.job_transition_rule';
+end
+$$;
+create trigger gov_job_transitions after update on public.job_queue
+    referencing old table as was new table as now
+    for each statement execute function gov_handoff.gov_job_transitions();
+
+-- Enqueue ----------------------------------------------------------------------------------------------------------
+
+-- Lets waiting executors know that there is work: one notification for each statement, off by dot_config. Losing it loses no
+-- work, because executors also poll.
+create function gov_handoff.gov_job_notify()
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from public.dot_config where key = 'job.notify' and value in ('off', 'false')) then
+        perform pg_notify('gov_job', '');
+    end if;
+end
+$$;
+
+-- Puts jobs that may be claimed now into their lanes.
+create function gov_handoff.gov_job_make_ready(p_ids uuid[])
+returns bigint language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_ready bigint;
+begin
+    insert into public.job_lane (executor, job_kind, event_domain, priority)
+    select distinct q.executor, q.job_kind, q.event_domain, q.priority
+      from public.job_queue q
+     where q.id = any (p_ids) and q.status = 'queued'
+       and not exists (select from public.job_lane l
+                        where l.job_kind = q.job_kind and l.event_domain is not distinct from q.event_domain
+                          and l.executor is not distinct from q.executor and l.priority = q.priority)
+    on conflict do nothing;
+    insert into public.job_ready (lane_id, job_id)
+    select l.lane_id, q.id
+      from unnest(p_ids) with ordinality as i (id, n)
+      join public.job_queue q on q.id = i.id and q.status = 'queued'
+      join public.job_lane l on l.job_kind = q.job_kind and l.event_domain is not distinct from q.event_domain
+                            and l.executor is not distinct from q.executor and l.priority = q.priority
+     order by i.n;
+    get diagnostics v_ready = row_count;
+    if v_ready > 0 then
+        perform gov_handoff.gov_job_notify();
+    end if;
+    return v_ready;
+end
+$$;
+
+-- The kinds of executors that the session may enqueue jobs for. An operator may enqueue for all.
+create function gov_handoff.gov_job_grants()
+returns text[] language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select case when pg_has_role(session_user, 'gov_handoff_operator', 'member')
+                then '{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'::text[]
+                else array(select p.executor_kind from public.job_producer p join pg_roles r on r.rolname = p.role_name
+                            where pg_has_role(session_user, r.oid, 'member')) end);
+end
+$$;
+
+-- Enqueues many jobs in one statement. Items are objects with the parameters of fn_job_enqueue as keys (kind, key, executor,
+-- domain, payload_ref, payload, priority, run_at, deadline_at, max_attempts, actor, correlation_id), and depends_on: an array of
+-- the ids or keys of jobs that must succeed first. One answer for each item, in order: `done` with reason `known` where the key
+-- was taken, which changes nothing; `refused` and why.
+create function public.fn_job_enqueue_many(p_jobs jsonb)
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    -- The id of a job begins with the time, so that ids that are made together are neighbours in every index.
+    v_prefix text := regexp_replace(lpad(to_hex((extract(epoch from v_now) * 1000)::bigint), 12, '0'), '^(.{8})(.{4})$', '\1-\2-7');
+    v_grants text[] := gov_handoff.gov_job_grants();
+    v_attempts int := gov_handoff.gov_job_setting('', 'max_attempts', 5);
+    -- One look at the text of all items tells whether any payload could carry contents. Only then is each one searched.
+    v_screen boolean := p_jobs::text ~* '"(body|content|raw|vector|embedding|secret|token|password|ssn|personal_data)": '
+                        or strpos(p_jobs::text, '[') <> length(p_jobs::text) - strpos(reverse(p_jobs::text), '[') + 1;
+    v_ids uuid[];
+    v_keys text[];
+    v_new uuid[];
+    v_reasons text[];
+    v_waits bigint;
+    v_placed uuid[];
+    v_bad text;
+    v_kind text;
+begin
+    if jsonb_typeof(p_jobs) is distinct from 'array' then
+        raise exception 'expected an array of jobs, found %', coalesce(jsonb_typeof(p_jobs), 'null') using errcode = 'GH003';
+    end if;
+    with item as materialized (
+        select x.n, (v_prefix || lpad(to_hex(x.n & 4095), 3, '0') || substr(gen_random_uuid()::text, 19))::uuid as id, x.kind, x.key,
+               x.executor, x.domain, x.payload_ref, coalesce(x.payload, '{}') as payload, coalesce(x.priority, 0) as priority,
+               x.run_at, x.deadline_at, coalesce(x.max_attempts, v_attempts) as max_attempts,
+               coalesce(nullif(btrim(x.actor), ''), session_user::text) as actor, x.correlation_id,
+               x.depends_on is not null and jsonb_array_length(x.depends_on) > 0 as waits,
+               case when coalesce(btrim(x.kind), '') = '' then 'a job needs a kind'
+                    when coalesce(btrim(x.key), '') = '' then 'a job needs a key'
+                    when x.executor is null or not (x.executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
+                        then 'not a kind of executor: ' || coalesce(left(x.executor, 40), 'null')
+                    when not (x.executor = any (v_grants)) then 'not granted: jobs for ' || x.executor
+                    when x.max_attempts not between 1 and 1000 then 'max_attempts must be 1 to 1000'
+                    when x.deadline_at <= x.run_at then 'the deadline lies before the start'
+                    when v_screen or pg_column_size(x.payload) >= 10000
+                        then 'payload: ' || gov_handoff.gov_payload_violation(x.payload) end as why
+          from rows from (jsonb_to_recordset(p_jobs) as (kind text, key text, executor text, domain text, payload_ref text, payload jsonb,
+                   priority smallint, run_at timestamptz, deadline_at timestamptz, max_attempts int, actor text,
+                   correlation_id text, depends_on jsonb)) with ordinality
+               as x (kind, key, executor, domain, payload_ref, payload, priority, run_at, deadline_at, max_attempts, actor,
+                     correlation_id, depends_on, n)
+    ), made as (
+        insert into public.job_queue (id, job_kind, event_domain, status, executor, priority, payload_ref, safe_payload,
+            idempotency_key, run_id, scheduled_at, deadline_at, next_run_at, attempts, max_attempts, actor_ref, created_at, updated_at)
+        select i.id, i.kind, i.domain, 'queued', i.executor, i.priority, i.payload_ref, i.payload, i.key,
+               case when i.correlation_id ~ '^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$' then i.correlation_id::uuid
+                    else md5(i.correlation_id)::uuid end,
+               coalesce(i.run_at, v_now), i.deadline_at, case when i.run_at > v_now then i.run_at end, 0, i.max_attempts, i.actor,
+               v_now, v_now
+          from item i where i.why is null order by i.n
+        on conflict do nothing
+        returning id
+    ), noted as (
+        insert into public.job_transition (job_id, to_status, actor_ref, at)
+        select i.id, 'queued', i.actor, v_now from item i join made m on m.id = i.id order by i.n
+    ), lanes as (
+        select l.lane_id, l.executor, l.job_kind, l.event_domain, l.priority from public.job_lane l
+         where l.job_kind in (select i.kind from item i)
+    ), ready as (
+        insert into public.job_ready (lane_id, job_id, ready_at)
+        select l.lane_id, i.id, v_now
+          from item i join made m on m.id = i.id
+          join lanes l on l.job_kind = i.kind and l.executor = i.executor and l.priority = i.priority
+                      and l.event_domain is not distinct from i.domain
+         where not i.waits and (i.run_at is null or i.run_at <= v_now)
+         order by i.n
+        returning job_id
+    ), later as (
+        insert into public.job_deferred (due, job_id)
+        select i.run_at, i.id from item i join made m on m.id = i.id where not i.waits and i.run_at > v_now
+        returning job_id
+    ), deadlines as (
+        insert into public.job_deadline (deadline_at, job_id)
+        select i.deadline_at, i.id from item i join made m on m.id = i.id where i.deadline_at is not null
+    )
+    select array_agg(i.id order by i.n), array_agg(i.key order by i.n), array_agg(i.why order by i.n),
+           (select array_agg(m.id) from made m), count(*) filter (where i.waits),
+           (select array_agg(p.job_id) from (select r.job_id from ready r union all select l.job_id from later l) p)
+      into v_ids, v_keys, v_reasons, v_new, v_waits, v_placed
+      from item i;
+    if v_waits > 0 then
+        perform gov_handoff.gov_job_depend(p_jobs, v_ids, v_new);
+    end if;
+    -- The first jobs of a kind, whose lane is not there yet, and jobs that waited for what has succeeded already.
+    if coalesce(cardinality(v_placed), 0) < coalesce(cardinality(v_new), 0) then
+        perform gov_handoff.gov_job_free(array(
+            select u.id from (select n.id from unnest(v_new) as n (id) except select p.id from unnest(v_placed) as p (id)) u
+             where not exists (select from public.job_dependency d where d.job_id = u.id)));
+    end if;
+    if v_placed <> '{}' then
+        perform gov_handoff.gov_job_notify();
+    end if;
+    for v_bad in select distinct w.why from unnest(v_reasons) as w (why) where w.why like 'payload: %' loop
+        v_kind := case when v_bad like '%vector' or v_bad like '%embedding' then 'queue.nvsz_violation' else 'queue.payload_violation' end;
+        perform gov_handoff.gov_finding_raise(v_kind, v_kind || ':job:' || session_user, 'high',
+            jsonb_build_object('producer', session_user, 'found', v_bad));
+    end loop;
+    if cardinality(v_new) = cardinality(v_ids)
+       and not exists (select from public.job_archive a where a.idempotency_key = any (v_keys)) then
+        return query select u.id, 'done', null::text from unnest(v_ids) as u (id);
+        return;
+    end if;
+    -- A key that an archived job has is taken, also where the archive took the job out of job_queue a moment ago.
+    delete from public.job_queue q using public.job_archive a where q.id = any (v_new) and a.idempotency_key = q.idempotency_key;
+    return query
+        select coalesce(q.id, a.job_id), case when w.why is not null then 'refused' else 'done' end,
+               coalesce(w.why, case when q.id is distinct from w.id then 'known' end)
+          from (select i.n, i.id, k.key, y.why
+                  from unnest(v_ids) with ordinality as i (id, n)
+                  join unnest(v_keys) with ordinality as k (key, n) using (n)
+                  join unnest(v_reasons) with ordinality as y (why, n) using (n)) w
+          left join public.job_queue q on q.idempotency_key = w.key and w.why is null
+          left join public.job_archive a on a.idempotency_key = w.key and w.why is null and q.id is null
+         order by w.n;
+end
+$$;
+
+-- Writes what the new jobs of a batch wait for. A name is an id, or a key of this batch or of an earlier job. A job that has
+-- succeeded already is not waited for.
+create function gov_handoff.gov_job_depend(p_jobs jsonb, p_ids uuid[], p_new uuid[])
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_of uuid[];
+    v_on uuid[];
+    v_unknown text;
+begin
+    select array_agg(f.id), array_agg(f.on_id), min(f.name) filter (where f.on_id is null) into v_of, v_on, v_unknown
+      from (select i.id, d.name, coalesce(
+                       (select q.id from public.job_queue q where q.idempotency_key = d.name),
+                       case when d.name ~ '^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$'
+                            then coalesce((select q.id from public.job_queue q where q.id = d.name::uuid),
+                                          (select a.job_id from public.job_archive a where a.job_id = d.name::uuid)) end,
+                       (select a.job_id from public.job_archive a where a.idempotency_key = d.name)) as on_id
+              from jsonb_array_elements(p_jobs) with ordinality as j (job, n)
+              join unnest(p_ids) with ordinality as i (id, n) using (n),
+                   jsonb_array_elements_text(j.job -> 'depends_on') as d (name)
+             where jsonb_typeof(j.job -> 'depends_on') = 'array' and i.id = any (p_new)) f;
+    if v_unknown is not null then
+        raise exception 'a job depends on a job that does not exist: %', left(v_unknown, 200) using errcode = 'GH003';
+    end if;
+    -- Locked, so that a job that succeeds meanwhile either is seen as succeeded below, or sees these rows.
+    perform from public.job_queue q where q.id = any (v_on) order by q.id for share;
+    insert into public.job_dependency (job_id, depends_on)
+    select distinct d.of_id, d.on_id
+      from unnest(v_of, v_on) as d (of_id, on_id)
+     where not exists (select from public.job_transition t where t.job_id = d.on_id and t.to_status = 'succeeded');
+end
+$$;
+
+-- Enqueues one job. The same key again returns the same id and changes nothing. Null: the payload was refused, which is a finding.
+create function public.fn_job_enqueue(p_kind text, p_key text, p_executor text, p_domain text default null, p_payload_ref text default null,
+    p_payload jsonb default '{}', p_priority int default 0, p_run_at timestamptz default null, p_deadline_at timestamptz default null,
+    p_max_attempts int default null, p_actor text default null, p_correlation_id text default null)
+returns uuid language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_answer record;
+begin
+    select m.job_id, m.outcome, m.reason into v_answer
+      from public.fn_job_enqueue_many(jsonb_build_array(jsonb_build_object('kind', p_kind, 'key', p_key, 'executor', p_executor,
+          'domain', p_domain, 'payload_ref', p_payload_ref, 'payload', p_payload, 'priority', p_priority, 'run_at', p_run_at,
+          'deadline_at', p_deadline_at, 'max_attempts', p_max_attempts, 'actor', p_actor, 'correlation_id', p_correlation_id))) m;
+    if v_answer.outcome = 'refused' and v_answer.reason like 'payload: %' then
+        raise warning 'the job was refused (%): a payload carries references, not contents', v_answer.reason;
+    elsif v_answer.outcome = 'refused' then
+        raise exception 'the job was refused: %', v_answer.reason
+            using errcode = case when v_answer.reason like 'not granted%' then '42501' else 'GH003' end;
+    end if;
+    return v_answer.job_id;
+end
+$$;
+
+-- Executors --------------------------------------------------------------------------------------------------------
+
+-- Registers an executor, or changes its kind or role. It is enabled, and may claim after its first heartbeat. p_role: the
+-- role that may act for it; without one, the role of its first heartbeat is bound.
+create function public.fn_executor_register(p_executor_id text, p_executor_kind text, p_actor text, p_role name default null)
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_role is not null and not exists (select from pg_roles where rolname = p_role) then
+        raise exception 'there is no role %', p_role using errcode = 'GH003';
+    end if;
+    insert into public.job_executor as e (executor_id, executor_kind, role_name, registered_by)
+    values (p_executor_id, p_executor_kind, p_role, coalesce(nullif(btrim(p_actor), ''), session_user::text))
+    on conflict (executor_id) do update
+        set executor_kind = excluded.executor_kind, role_name = coalesce(excluded.role_name, e.role_name), enabled = true,
+            registered_by = excluded.registered_by, registered_at = clock_timestamp();
+    -- A kind that changes leaves no subscription or heartbeat of the other kind behind.
+    update public.job_subscription set executor_kind = p_executor_kind
+     where executor_id = p_executor_id and executor_kind <> p_executor_kind;
+    update public.queue_heartbeat set executor_kind = p_executor_kind
+     where executor_name = p_executor_id and executor_kind <> p_executor_kind;
+end
+$$;
+
+-- Disables an executor: it claims nothing more. What it runs it may still finish.
+create function public.fn_executor_disable(p_executor_id text, p_actor text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update public.job_executor set enabled = false, registered_by = coalesce(nullif(btrim(p_actor), ''), session_user::text)
+     where executor_id = p_executor_id and enabled;
+    return found;
+end
+$$;
+
+-- Subscribes an executor to jobs. Null for kind or domain: all. The most specific subscription that fits a job decides about it.
+create function public.fn_job_subscribe(p_executor_id text, p_job_kind text default null, p_domain text default null, p_priority_floor int default 0,
+    p_max_parallel int default 1, p_enabled boolean default true, p_actor text default null)
+returns uuid language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_kind text;
+    v_id uuid;
+begin
+    -- Claims lock this row as well: a limit does not change in the middle of one.
+    select e.executor_kind into v_kind from public.job_executor e where e.executor_id = p_executor_id for update;
+    if not found then
+        raise exception 'executor % is not registered', p_executor_id using errcode = 'GH003',
+            hint = 'register it first: fn_executor_register';
+    end if;
+    insert into public.job_subscription (executor_id, executor_kind, job_kind, event_domain, priority_floor, max_parallel, enabled,
+        registered_by)
+    values (p_executor_id, v_kind, p_job_kind, p_domain, p_priority_floor, p_max_parallel, p_enabled,
+            coalesce(nullif(btrim(p_actor), ''), session_user::text))
+    on conflict (executor_id, job_kind, event_domain) do update
+        set priority_floor = excluded.priority_floor, max_parallel = excluded.max_parallel, enabled = excluded.enabled,
+            executor_kind = excluded.executor_kind, registered_by = excluded.registered_by, registered_at = now()
+    returning subscription_id into v_id;
+    return v_id;
+end
+$$;
+
+-- Lets a role enqueue jobs for a kind of executor, or takes that back.
+create function public.fn_job_producer_grant(p_role name, p_executor_kind text, p_granted boolean, p_actor text)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not p_granted then
+        delete from public.job_producer where role_name = p_role and executor_kind = p_executor_kind;
+        return found;
+    end if;
+    if not exists (select from pg_roles where rolname = p_role) then
+        raise exception 'there is no role %', p_role using errcode = 'GH003';
+    end if;
+    insert into public.job_producer (role_name, executor_kind, granted_by)
+    values (p_role, p_executor_kind, coalesce(nullif(btrim(p_actor), ''), session_user::text))
+    on conflict do nothing;
+    return found;
+end
+$$;
+
+-- Fails unless the session may act for these executors.
+create function gov_handoff.gov_executor_own(p_executors text[])
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_foreign text;
+begin
+    select e.executor_id into v_foreign
+      from public.job_executor e
+     where e.executor_id = any (p_executors)
+       and not coalesce(pg_has_role(session_user, to_regrole(quote_ident(e.role_name)), 'member'), false);
+    if found then
+        raise exception 'role % may not act for executor %', session_user, v_foreign using errcode = '42501',
+            hint = 'an operator binds an executor to a role with fn_executor_register(…, p_role)';
+    end if;
+end
+$$;
+
+-- An executor says that it lives. The first time binds an executor without a role to the role of this session.
+create function public.fn_executor_heartbeat(p_executor_id text)
+returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_kind text;
+begin
+    update public.job_executor set role_name = session_user where executor_id = p_executor_id and role_name is null;
+    perform gov_handoff.gov_executor_own(array[p_executor_id]);
+    select executor_kind into v_kind from public.job_executor where executor_id = p_executor_id;
+    if not found then
+        raise exception 'executor % is not registered', p_executor_id using errcode = 'GH003',
+            hint = 'an operator registers it: fn_executor_register';
+    end if;
+    -- Twice a second is often enough. More would leave dead rows behind each other.
+    insert into public.queue_heartbeat as h (executor_name, executor_kind, last_tick_at, ticks_total, metadata)
+    values (p_executor_id, v_kind, clock_timestamp(), 1, '{"jobs": true}')
+    on conflict (executor_name) do update
+        set last_tick_at = clock_timestamp(), ticks_total = h.ticks_total + 1, last_tick_status = 'ok', updated_at = clock_timestamp()
+        where h.last_tick_at < clock_timestamp() - interval '500 milliseconds' or h.last_tick_at > clock_timestamp();
+end
+$$;
+
+-- Appends to the counters of subscriptions. The caller holds the row of the executor.
+create function gov_handoff.gov_job_count(p_subscription uuid, p_claimed bigint, p_finished bigint, p_rescued bigint)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into public.job_running (subscription_id, seq, running, claimed, finished, rescued)
+    select p_subscription, coalesce(r.seq, 0) + 1, greatest(coalesce(r.running, 0) + p_claimed - p_finished - p_rescued, 0),
+           coalesce(r.claimed, 0) + p_claimed, coalesce(r.finished, 0) + p_finished, coalesce(r.rescued, 0) + p_rescued
+      from (select) one
+      left join lateral (select c.seq, c.running, c.claimed, c.finished, c.rescued from public.job_running c
+                          where c.subscription_id = p_subscription order by c.seq desc limit 1) r on true;
+end
+$$;
+
+-- Jobs that left their claims: the executors are locked, then their subscriptions are counted down. Arrays are parallel.
+create function gov_handoff.gov_job_uncount(p_tokens bigint[], p_rescued boolean default false)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_of record;
+begin
+    perform from public.job_executor e
+      where e.executor_id in (select c.executor_id from public.job_claim c where c.token = any (p_tokens))
+      order by e.executor_id for update;
+    for v_of in
+        select c.subscription_id, count(*) as n
+          from unnest(p_tokens) as t (token) join public.job_claim c on c.token = t.token
+         group by c.subscription_id
+    loop
+        perform gov_handoff.gov_job_count(v_of.subscription_id, 0, case when p_rescued then 0 else v_of.n end,
+                                     case when p_rescued then v_of.n else 0 end);
+    end loop;
+end
+$$;
+
+-- Claim ------------------------------------------------------------------------------------------------------------
+
+-- Takes up to p_limit entries of one lane, from its head on, and leases their jobs. Entries that are out of date are dropped.
+create function gov_handoff.gov_job_take(p_lane int, p_from bigint, p_below bigint, p_limit int, p_owner text, p_until timestamptz,
+                                    p_now timestamptz)
+returns table (job_id uuid, job_kind text, event_domain text, payload_ref text, safe_payload jsonb, attempt int,
+               deadline_at timestamptz, seen bigint, first_pos bigint) language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with picked as (
+        -- An array, so that the limit is evaluated once.
+        delete from public.job_ready r
+         where r.ctid = any (array(select e.ctid from public.job_ready e
+                                    where e.lane_id = p_lane and e.pos >= p_from and e.pos < p_below
+                                    order by e.pos limit p_limit for update skip locked))
+        returning r.job_id, r.pos
+    ), leased as (
+        update public.job_queue q
+           set status = 'leased', lease_owner = p_owner, lease_until = p_until, attempts = q.attempts + 1, next_run_at = null,
+               updated_at = p_now
+          from (select p.job_id from picked p order by p.pos) p
+         where q.id = p.job_id and q.status = 'queued'
+        returning q.id, q.job_kind, q.event_domain, q.payload_ref, q.safe_payload, q.attempts, q.deadline_at
+    )
+    select l.id, l.job_kind, l.event_domain, l.payload_ref, l.safe_payload, l.attempts, l.deadline_at, null::bigint, null::bigint
+      from leased l
+     union all
+    -- Last, one row about the entries.
+    select null, null, null, null, null, null, null, count(*), min(p.pos) from picked p;
+end
+$$;
+
+-- Claims up to p_limit jobs for an executor: what its subscriptions allow, highest priority first, oldest first within a
+-- lane. Each claim has a new token, which start, heartbeat, complete, fail and release have to give.
+create function public.fn_job_claim(p_executor_id text, p_limit int default 1, p_lease interval default '30 seconds')
+returns table (job_id uuid, token bigint, job_kind text, event_domain text, payload_ref text, safe_payload jsonb, attempt int,
+               lease_until timestamptz, deadline_at timestamptz) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_until timestamptz := v_now + p_lease;
+    v_executor record;
+    v_sub record;
+    v_lane record;
+    v_one record;
+    v_left int := p_limit;
+    v_room bigint;
+    v_round int;
+    v_token bigint;
+    v_ids uuid[];
+    v_short int[] := '{}';
+    v_got int;
+    v_seen int;
+    v_first bigint;
+begin
+    if p_limit is null or p_limit not between 1 and 10000 then
+        raise exception 'a claim is for 1 to 10000 jobs, not %', p_limit using errcode = 'GH003';
+    end if;
+    if p_lease is null or p_lease < interval '100 milliseconds' or p_lease > interval '1 day' then
+        raise exception 'a lease lasts 100 ms to 1 day, not %', p_lease using errcode = 'GH003';
+    end if;
+    select e.executor_kind, e.enabled, h.last_tick_at into v_executor
+      from public.job_executor e
+      left join public.queue_heartbeat h on h.executor_name = e.executor_id and h.executor_kind = e.executor_kind
+     where e.executor_id = p_executor_id for update of e;
+    if not found then
+        raise exception 'executor % is not registered', p_executor_id using errcode = 'GH003',
+            hint = 'an operator registers it: fn_executor_register';
+    end if;
+    perform gov_handoff.gov_executor_own(array[p_executor_id]);
+    if not v_executor.enabled then
+        raise exception 'executor % is disabled', p_executor_id using errcode = 'GH003';
+    end if;
+    if v_executor.last_tick_at is null or v_executor.last_tick_at < v_now - gov_handoff.gov_executor_patience() then
+        raise exception 'executor % has no heartbeat', p_executor_id using errcode = 'GH003',
+            hint = 'call fn_executor_heartbeat before the first claim, and then every few seconds';
+    end if;
+    for v_sub in
+        select s.subscription_id, s.job_kind, s.event_domain, s.priority_floor, s.max_parallel,
+               coalesce((select c.running from public.job_running c where c.subscription_id = s.subscription_id
+                          order by c.seq desc limit 1), 0) as running
+          from public.job_subscription s
+         where s.executor_id = p_executor_id and s.enabled and s.executor_kind = v_executor.executor_kind
+         order by (s.job_kind is not null)::int * 2 + (s.event_domain is not null)::int desc, s.subscription_id
+    loop
+        v_room := least(v_left, v_sub.max_parallel - v_sub.running);
+        v_token := null;
+        v_ids := '{}';
+        -- First from the heads of the lanes. What a transaction committed late lies before them: looked at where the claim
+        -- would go short otherwise.
+        for v_round in 1..2 loop
+            exit when v_room <= 0;
+            for v_lane in
+                select l.lane_id, l.head, l.floor
+                  from (select l.lane_id, l.priority,
+                               coalesce((select f.floor from public.job_lane_floor f where f.lane_id = l.lane_id), 0) as floor,
+                               coalesce((select h.head from public.job_lane_head h where h.lane_id = l.lane_id order by h.head desc limit 1), 0) as head
+                          from public.job_lane l
+                         where (v_sub.job_kind is null or l.job_kind = v_sub.job_kind)
+                           and (v_sub.event_domain is null or l.event_domain = v_sub.event_domain)
+                           and (l.executor is null or l.executor = v_executor.executor_kind)
+                           and l.priority >= v_sub.priority_floor
+                           -- A more specific subscription decides about its own jobs.
+                           and not exists (
+                               select from public.job_subscription o
+                                where o.executor_id = p_executor_id and o.enabled and o.subscription_id <> v_sub.subscription_id
+                                  and (o.job_kind is null or o.job_kind = l.job_kind)
+                                  and (o.event_domain is null or o.event_domain = l.event_domain)
+                                  and (o.job_kind is not null)::int * 2 + (o.event_domain is not null)::int
+                                      > (v_sub.job_kind is not null)::int * 2 + (v_sub.event_domain is not null)::int)
+                        ) l
+                 where v_round = 1 or l.head > l.floor
+                 order by l.priority desc, l.head
+            loop
+                exit when v_room <= 0;
+                loop
+                    v_got := 0;
+                    v_seen := 0;
+                    v_first := null;
+                    v_token := coalesce(v_token, nextval('public.job_token_seq'));
+                    for v_one in
+                        select t.* from gov_handoff.gov_job_take(v_lane.lane_id,
+                            case v_round when 1 then v_lane.head else v_lane.floor end,
+                            case v_round when 1 then 9223372036854775807 else v_lane.head end,
+                            v_room::int, p_executor_id || '#' || v_token, v_until, v_now) t
+                    loop
+                        if v_one.seen is not null then
+                            v_seen := v_one.seen;
+                            v_first := v_one.first_pos;
+                            continue;
+                        end if;
+                        v_got := v_got + 1;
+                        v_ids := v_ids || v_one.job_id;
+                        job_id := v_one.job_id; token := v_token; job_kind := v_one.job_kind; event_domain := v_one.event_domain;
+                        payload_ref := v_one.payload_ref; safe_payload := v_one.safe_payload; attempt := v_one.attempt;
+                        lease_until := v_until; deadline_at := v_one.deadline_at;
+                        return next;
+                    end loop;
+                    if v_round = 1 and v_first > v_lane.head + 64 then
+                        insert into public.job_lane_head (lane_id, head) values (v_lane.lane_id, v_first) on conflict do nothing;
+                    end if;
+                    v_room := v_room - v_got;
+                    v_left := v_left - v_got;
+                    -- Entries that were out of date leave room for others.
+                    exit when v_room <= 0 or v_seen = v_got;
+                end loop;
+            end loop;
+        end loop;
+        if cardinality(v_ids) > 0 then
+            insert into public.job_claim (token, executor_id, subscription_id, job_ids, claimed_at, look_at)
+            values (v_token, p_executor_id, v_sub.subscription_id, v_ids, v_now, v_until);
+            perform gov_handoff.gov_job_count(v_sub.subscription_id, cardinality(v_ids), 0, 0);
+        end if;
+        exit when v_left <= 0;
+    end loop;
+end
+$$;
+
+-- How long an executor may be silent before its jobs are given to others.
+create function gov_handoff.gov_executor_patience()
+returns interval language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select coalesce((select case when c.value ~ '^[0-9]{1,8}$' then c.value::int end from public.dot_config c
+                      where c.key = 'job.executor.silent_ms'), 60000) * interval '1 millisecond');
+end
+$$;
+
+-- What an executor does with its jobs ------------------------------------------------------------------------------
+
+-- Who acts and why, for the transition log. Every gate says it before its first transition.
+create function gov_handoff.gov_job_speak(p_actor text, p_reason text)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform set_config('gov_handoff.actor', coalesce(btrim(p_actor), ''), true);
+    perform set_config('gov_handoff.reason', coalesce(left(p_reason, 2000), ''), true);
+end
+$$;
+
+-- The claims of some tokens: how their leases are named, and whether the session may act for their executors.
+create function gov_handoff.gov_job_mine(p_tokens bigint[])
+returns table (token bigint, owner text, allowed boolean) language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select c.token, c.executor_id || '#' || c.token,
+           coalesce(pg_has_role(session_user, to_regrole(quote_ident(e.role_name)), 'member'), false)
+      from public.job_claim c join public.job_executor e on e.executor_id = c.executor_id
+     where c.token = any (p_tokens);
+end
+$$;
+
+-- One answer for each item: done where the job is in p_done, else why not. Reads after the update, so it sees what stood in
+-- the way.
+create function gov_handoff.gov_job_answers(p_ids uuid[], p_tokens bigint[], p_done uuid[], p_wants text)
+returns table (job_id uuid, outcome text, reason text) language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_hashjoin = on
+as $$
+#variable_conflict use_column
+begin
+    if cardinality(p_done) = cardinality(p_ids) then
+        return query select i.id, 'done', null::text from unnest(p_ids) as i (id);
+        return;
+    end if;
+    return query
+        select i.id,
+               case when d.id is not null then 'done'
+                    when m.allowed is false then 'refused'
+                    when q.status is not null and q.lease_owner = m.owner then 'refused'
+                    else 'stale' end,
+               case when d.id is not null then null
+                    when q.status is null then 'no such job'
+                    when m.allowed is false then 'the executor of this claim is bound to another role'
+                    when q.lease_owner = m.owner then 'the job is ' || q.status || ', not ' || p_wants
+                    when q.status in ('leased', 'in_progress') then 'the job was claimed again, under another token'
+                    else 'the claim is over: the job is ' || q.status end
+          from rows from (unnest(p_ids), unnest(p_tokens)) with ordinality as i (id, token, n)
+          left join unnest(p_done) as d (id) on d.id = i.id
+          left join public.job_queue q on q.id = i.id
+          left join gov_handoff.gov_job_mine(p_tokens) m on m.token = i.token
+         order by i.n;
+end
+$$;
+
+create function gov_handoff.gov_job_pairs(p_ids uuid[], p_tokens bigint[])
+returns void language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if cardinality(p_ids) is distinct from cardinality(p_tokens) then
+        raise exception 'expected a token for each job, found % jobs and % tokens', coalesce(cardinality(p_ids), 0),
+            coalesce(cardinality(p_tokens), 0) using errcode = 'GH003';
+    end if;
+end
+$$;
+
+-- leased -> in_progress.
+create function public.fn_job_start(p_ids uuid[], p_tokens bigint[])
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_done uuid[] := '{}';
+    v_claim record;
+begin
+    perform gov_handoff.gov_job_pairs(p_ids, p_tokens);
+    perform gov_handoff.gov_job_speak(null, null);
+    for v_claim in
+        select m.token, m.owner, array_agg(i.id) as ids
+          from unnest(p_ids, p_tokens) as i (id, token) join gov_handoff.gov_job_mine(p_tokens) m on m.token = i.token
+         where m.allowed
+         group by m.token, m.owner order by m.token
+    loop
+        with done as (
+            update public.job_queue q
+               set status = 'in_progress', updated_at = v_now
+             where q.id = any (v_claim.ids) and q.status = 'leased' and q.lease_owner = v_claim.owner
+            returning q.id
+        )
+        select v_done || coalesce(array_agg(d.id), '{}') into v_done from done d;
+    end loop;
+    return query select * from gov_handoff.gov_job_answers(p_ids, p_tokens, v_done, 'leased');
+end
+$$;
+
+-- Extends the leases of jobs that still run, and is a heartbeat of the executor.
+create function public.fn_job_heartbeat(p_executor_id text, p_ids uuid[], p_tokens bigint[], p_extend interval default '30 seconds')
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_done uuid[] := '{}';
+    v_claim record;
+begin
+    perform gov_handoff.gov_job_pairs(p_ids, p_tokens);
+    if p_extend is null or p_extend < interval '100 milliseconds' or p_extend > interval '1 day' then
+        raise exception 'a lease is extended by 100 ms to 1 day, not %', p_extend using errcode = 'GH003';
+    end if;
+    perform public.fn_executor_heartbeat(p_executor_id);
+    for v_claim in
+        select m.token, m.owner, array_agg(i.id) as ids
+          from unnest(p_ids, p_tokens) as i (id, token) join gov_handoff.gov_job_mine(p_tokens) m on m.token = i.token
+         where m.allowed and m.owner = p_executor_id || '#' || m.token
+         group by m.token, m.owner order by m.token
+    loop
+        with done as (
+            update public.job_queue q
+               set lease_until = greatest(q.lease_until, v_now + p_extend), updated_at = v_now
+             where q.id = any (v_claim.ids) and q.status in ('leased', 'in_progress') and q.lease_owner = v_claim.owner
+            returning q.id
+        )
+        select v_done || coalesce(array_agg(d.id), '{}') into v_done from done d;
+    end loop;
+    return query select * from gov_handoff.gov_job_answers(p_ids, p_tokens, v_done, 'a job of this executor');
+end
+$$;
+
+-- in_progress -> succeeded. The evidence is kept for each job; it carries references, not contents.
+create function public.fn_job_complete(p_ids uuid[], p_tokens bigint[], p_evidence jsonb default '{}')
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := clock_timestamp();
+    v_done uuid[] := '{}';
+    v_claim record;
+    v_tokens bigint[] := '{}';
+    v_evidence boolean := p_evidence is not null and p_evidence <> '{}';
+begin
+    perform gov_handoff.gov_job_pairs(p_ids, p_tokens);
+    if v_evidence and gov_handoff.gov_payload_violation(p_evidence) is not null then
+        raise exception 'the evidence was refused (%): evidence carries references, not contents',
+            gov_handoff.gov_payload_violation(p_evidence) using errcode = 'GH003';
+    end if;
+    perform gov_handoff.gov_job_speak(null, null);
+    for v_claim in
+        select m.token, m.owner, array_agg(i.id) as ids
+          from unnest(p_ids, p_tokens) as i (id, token) join gov_handoff.gov_job_mine(p_tokens) m on m.token = i.token
+         where m.allowed
+         group by m.token, m.owner order by m.token
+    loop
+        with done as (
+            update public.job_queue q
+               set status = 'succeeded', lease_owner = null, lease_until = null, last_error = null, updated_at = v_now
+             where q.id = any (v_claim.ids) and q.status = 'in_progress' and q.lease_owner = v_claim.owner
+            returning q.id
+        )
+        select v_done || coalesce(array_agg(d.id), '{}') into v_done from done d;
+        v_tokens := v_tokens || array_fill(v_claim.token, array[coalesce(cardinality(v_done), 0) - coalesce(cardinality(v_tokens), 0)]);
+    end loop;
+    if v_done <> '{}' then
+        if v_evidence then
+            insert into public.job_evidence (job_id, token, evidence, at)
+            select d.id, d.token, p_evidence, v_now from unnest(v_done, v_tokens) as d (id, token);
+        end if;
+        perform gov_handoff.gov_job_unblock(v_done);
+        perform gov_handoff.gov_job_uncount(v_tokens);
+    end if;
+    return query select * from gov_handoff.gov_job_answers(p_ids, p_tokens, v_done, 'in_progress');
+end
+$$;
+
+-- Jobs that waited for these, and for nothing else, become ready. The waiting jobs are locked first: of two jobs that succeed
+-- at once, the later one sees what the other did.
+create function gov_handoff.gov_job_unblock(p_done uuid[])
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_waiting uuid[];
+begin
+    select array_agg(distinct d.job_id) into v_waiting from public.job_dependency d where d.depends_on = any (p_done);
+    if v_waiting is null then
+        return;
+    end if;
+    perform from public.job_queue q where q.id = any (v_waiting) order by q.id for update;
+    delete from public.job_dependency d where d.depends_on = any (p_done);
+    perform gov_handoff.gov_job_free(array(
+        select w.id from unnest(v_waiting) as w (id)
+         where not exists (select from public.job_dependency d where d.job_id = w.id)));
+end
+$$;
+
+-- Queued jobs that nothing blocks: into their lanes, or among the deferred where their time has not come.
+create function gov_handoff.gov_job_free(p_ids uuid[])
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into public.job_deferred (due, job_id)
+    select q.next_run_at, q.id from public.job_queue q
+     where q.id = any (p_ids) and q.status = 'queued' and q.next_run_at > clock_timestamp()
+    on conflict do nothing;
+    perform gov_handoff.gov_job_make_ready(array(
+        select q.id from public.job_queue q
+         where q.id = any (p_ids) and q.status = 'queued' and (q.next_run_at is null or q.next_run_at <= clock_timestamp())));
+end
+$$;
+
+-- leased, in_progress -> queued. A release costs no attempt.
+create function public.fn_job_release(p_ids uuid[], p_tokens bigint[])
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_done uuid[] := '{}';
+    v_claim record;
+    v_tokens bigint[] := '{}';
+begin
+    perform gov_handoff.gov_job_pairs(p_ids, p_tokens);
+    perform gov_handoff.gov_job_speak(null, 'released');
+    for v_claim in
+        select m.token, m.owner, array_agg(i.id) as ids
+          from unnest(p_ids, p_tokens) as i (id, token) join gov_handoff.gov_job_mine(p_tokens) m on m.token = i.token
+         where m.allowed
+         group by m.token, m.owner order by m.token
+    loop
+        with done as (
+            update public.job_queue q
+               set status = 'queued', lease_owner = null, lease_until = null, attempts = greatest(q.attempts - 1, 0),
+                   updated_at = clock_timestamp()
+             where q.id = any (v_claim.ids) and q.status in ('leased', 'in_progress') and q.lease_owner = v_claim.owner
+            returning q.id
+        )
+        select v_done || coalesce(array_agg(d.id), '{}') into v_done from done d;
+        v_tokens := v_tokens || array_fill(v_claim.token, array[coalesce(cardinality(v_done), 0) - coalesce(cardinality(v_tokens), 0)]);
+    end loop;
+    if v_done <> '{}' then
+        perform gov_handoff.gov_job_make_ready(v_done);
+        perform gov_handoff.gov_job_uncount(v_tokens);
+    end if;
+    return query select * from gov_handoff.gov_job_answers(p_ids, p_tokens, v_done, 'leased or in_progress');
+end
+$$;
+
+-- Retry and dead letters -------------------------------------------------------------------------------------------
+
+-- A setting of retries: the kind's own (event.retry.<kind>.<name>), else the common one (event.retry.<name>), else the default.
+create function gov_handoff.gov_job_setting(p_kind text, p_name text, p_default bigint)
+returns bigint language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select coalesce((select c.value::bigint from public.dot_config c
+                      where c.key = 'event.retry.' || p_kind || '.' || p_name and c.value ~ '^[0-9]{1,12}$'),
+                    (select c.value::bigint from public.dot_config c
+                      where c.key = 'event.retry.' || p_name and c.value ~ '^[0-9]{1,12}$'), p_default));
+end
+$$;
+
+-- How long a job waits before its next attempt: doubled for each attempt, at most the cap, of which between half and all. The
+-- jitter follows from job and attempt, so the same job waits the same time wherever this is computed.
+create function gov_handoff.gov_job_delay(p_id uuid, p_kind text, p_attempts int)
+returns interval language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select least(gov_handoff.gov_job_setting(p_kind, 'cap_ms', 30000),
+                 gov_handoff.gov_job_setting(p_kind, 'base_ms', 200) * power(2, least(greatest(p_attempts, 1), 30) - 1))
+           * (0.5 + (hashtextextended(p_id::text, p_attempts) & 1023) / 2046.0) * interval '1 millisecond');
+end
+$$;
+
+-- Ends an attempt that did not succeed, for jobs in_progress that this transaction has locked: retry_waiting while attempts
+-- are left and p_retry says so, else failed, and from there dead_letter unless the kind wants no dead letters
+-- (`event.retry.<kind>.dead_letter = 0`).
+create function gov_handoff.gov_job_end_attempt(p_ids uuid[], p_error text, p_retry boolean, p_code text, p_now timestamptz)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_dead uuid[];
+begin
+    perform gov_handoff.gov_job_speak(current_setting('gov_handoff.actor', true), p_error);
+    with waiting as (
+        update public.job_queue q
+           set status = 'retry_waiting', lease_owner = null, lease_until = null, last_error = left(p_error, 2000), updated_at = p_now,
+               next_run_at = p_now + gov_handoff.gov_job_delay(q.id, q.job_kind, q.attempts)
+         where q.id = any (p_ids) and q.status = 'in_progress' and p_retry and q.attempts < q.max_attempts
+        returning q.id, q.next_run_at
+    )
+    insert into public.job_deferred (due, job_id) select w.next_run_at, w.id from waiting w;
+    with failed as (
+        update public.job_queue q
+           set status = 'failed', lease_owner = null, lease_until = null, next_run_at = null, last_error = left(p_error, 2000),
+               updated_at = p_now
+         where q.id = any (p_ids) and q.status = 'in_progress'
+        returning q.id, q.job_kind
+    )
+    select array_agg(f.id) into v_dead from failed f where gov_handoff.gov_job_setting(f.job_kind, 'dead_letter', 1) <> 0;
+    if v_dead is not null then
+        perform gov_handoff.gov_job_dead_letter(v_dead, p_error, p_code, p_now);
+    end if;
+end
+$$;
+
+-- Jobs become dead letters: failed, or leased too often without ever starting. A letter that a redrive closed is opened again:
+-- one job has one letter.
+create function gov_handoff.gov_job_dead_letter(p_ids uuid[], p_error text, p_code text, p_now timestamptz)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_job record;
+begin
+    if cardinality(p_ids) = 0 then
+        return;
+    end if;
+    for v_job in
+        update public.job_queue q
+           set status = 'dead_letter', lease_owner = null, lease_until = null, next_run_at = null, last_error = left(p_error, 2000),
+               updated_at = p_now
+         where q.id = any (p_ids) and q.status in ('failed', 'leased')
+        returning q.id, q.job_kind, q.event_domain, q.executor, q.payload_ref, q.attempts, q.idempotency_key, q.created_at
+    loop
+        update public.iu_route_dead_letter d
+           set resolved_at = null, resolution = null, failure_code = p_code, failure_detail = left(p_error, 2000),
+               attempts = d.attempts + v_job.attempts, last_failed_at = p_now
+         where d.worker_name = 'job_queue' and d.idempotency_key = v_job.id::text;
+        if not found then
+            insert into public.iu_route_dead_letter (worker_name, event_ref, event_domain, event_type, route_code, idempotency_key,
+                failure_code, failure_detail, attempts, event_snapshot, first_failed_at, last_failed_at)
+            values ('job_queue', v_job.id, coalesce(v_job.event_domain, 'system'), v_job.job_kind, 'job_queue', v_job.id::text,
+                p_code, left(p_error, 2000), v_job.attempts,
+                jsonb_build_object('source_key', v_job.id, 'canonical_address', coalesce(v_job.payload_ref, 'job:' || v_job.id),
+                    'kinds', jsonb_build_array(v_job.job_kind), 'job_id', v_job.id, 'job_kind', v_job.job_kind, 'executor', v_job.executor,
+                    'payload_ref', v_job.payload_ref, 'key', left(v_job.idempotency_key, 500), 'created_at', v_job.created_at),
+                p_now, p_now);
+        end if;
+    end loop;
+    perform gov_handoff.gov_finding_sustain('job_dlq', 'job_dlq', 'high', jsonb_build_object('failure_code', p_code),
+        interval '1 minute');
+end
+$$;
+
+-- in_progress -> retry_waiting, or failed and dead_letter. p_retry false: the executor refuses the job for good.
+create function public.fn_job_fail(p_id uuid, p_token bigint, p_error text, p_retry boolean default true)
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_done uuid[];
+begin
+    perform gov_handoff.gov_job_speak(null, p_error);
+    perform from public.job_queue q join gov_handoff.gov_job_mine(array[p_token]) m on m.allowed and q.lease_owner = m.owner
+      where q.id = p_id and q.status = 'in_progress' for update of q;
+    if found then
+        perform gov_handoff.gov_job_end_attempt(array[p_id], coalesce(nullif(btrim(p_error), ''), 'failed'), coalesce(p_retry, true),
+            case when coalesce(p_retry, true) then 'attempts_exhausted' else 'refused' end, clock_timestamp());
+        perform gov_handoff.gov_job_uncount(array[p_token]);
+        v_done := array[p_id];
+    end if;
+    return query select * from gov_handoff.gov_job_answers(array[p_id], array[p_token], v_done, 'in_progress');
+end
+$$;
+
+-- Operators --------------------------------------------------------------------------------------------------------
+
+-- Closes the letters of jobs.
+create function gov_handoff.gov_job_letter_close(p_ids uuid[], p_resolution text, p_reason text, p_actor text)
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update public.iu_route_dead_letter d
+       set resolved_at = clock_timestamp(), resolution = p_resolution,
+           event_snapshot = coalesce(d.event_snapshot, '{}') || jsonb_build_object('resolution',
+               jsonb_build_object('by', p_actor, 'reason', p_reason, 'at', clock_timestamp()))
+     where d.worker_name = 'job_queue' and d.idempotency_key = any (p_ids::text[]) and d.resolved_at is null;
+    if not exists (select from public.iu_route_dead_letter d where d.worker_name = 'job_queue' and d.resolved_at is null) then
+        perform gov_handoff.gov_finding_resolve('job_dlq', 'no open dead letters of jobs');
+    end if;
+end
+$$;
+
+-- Ends a job that is not terminal; what runs is fenced off. A letter of it is closed with p_resolution.
+create function gov_handoff.gov_job_end(p_id uuid, p_reason text, p_actor text, p_resolution text)
+returns table (job_id uuid, outcome text, reason text) language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_job record;
+    v_actor text := coalesce(nullif(btrim(p_actor), ''), session_user::text);
+begin
+    select q.status, q.lease_owner, q.next_run_at into v_job from public.job_queue q where q.id = p_id for update;
+    if not found then
+        return query select p_id, 'refused', 'no such job';
+        return;
+    elsif v_job.status not in ('queued', 'leased', 'in_progress', 'retry_waiting', 'dead_letter') then
+        return query select p_id, 'refused', 'the job is ' || v_job.status;
+        return;
+    end if;
+    perform gov_handoff.gov_job_speak(v_actor, p_reason);
+    update public.job_queue q
+       set status = 'cancelled', lease_owner = null, lease_until = null, next_run_at = null, updated_at = clock_timestamp()
+     where q.id = p_id;
+    delete from public.job_deferred d where d.job_id = p_id and d.due = v_job.next_run_at;
+    delete from public.job_dependency d where d.job_id = p_id;
+    if v_job.status = 'dead_letter' then
+        perform gov_handoff.gov_job_letter_close(array[p_id], p_resolution, p_reason, v_actor);
+    elsif v_job.status in ('leased', 'in_progress') then
+        perform gov_handoff.gov_job_uncount(array[split_part(v_job.lease_owner, '#', 2)::bigint]);
+    end if;
+    return query select p_id, 'done', null::text;
+end
+$$;
+
+-- An operator's decision about the letter of a job, through the commands for all dead letters: the job is cancelled.
+create function gov_handoff.gov_job_letter_resolve(p_letter uuid, p_resolution text, p_reason text, p_actor text)
+returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_job uuid;
+begin
+    select d.event_ref into v_job from public.iu_route_dead_letter d
+     where d.id = p_letter and d.worker_name = 'job_queue' and d.resolved_at is null;
+    return found and exists (select from gov_handoff.gov_job_end(v_job, p_reason, p_actor, p_resolution) e where e.outcome = 'done');
+end
+$$;
+
+-- Cancels a job; of a dead letter: discards it.
+create function public.fn_job_cancel(p_id uuid, p_reason text, p_actor text)
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    if coalesce(btrim(p_reason), '') = '' then
+        raise exception 'a job is not cancelled without a reason' using errcode = 'GH003';
+    end if;
+    return query select * from gov_handoff.gov_job_end(p_id, p_reason, p_actor, 'discarded');
+end
+$$;
+
+-- Cancels a job because another one takes its place.
+create function public.fn_job_supersede(p_id uuid, p_by uuid, p_actor text)
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    if p_id = p_by or not exists (select from public.job_queue q where q.id = p_by) then
+        return query select p_id, 'refused', 'expected another job that takes its place, found ' || coalesce(p_by::text, 'null');
+        return;
+    end if;
+    return query select * from gov_handoff.gov_job_end(p_id, 'superseded by ' || p_by, p_actor, 'superseded');
+end
+$$;
+
+-- dead_letter -> queued. The job keeps its id, key and history, and has all its attempts again.
+create function public.fn_job_redrive(p_ids uuid[], p_actor text)
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_done uuid[];
+begin
+    perform gov_handoff.gov_job_speak(coalesce(nullif(btrim(p_actor), ''), session_user::text), 'redriven');
+    with done as (
+        update public.job_queue q set status = 'queued', attempts = 0, updated_at = clock_timestamp()
+         where q.id in (select i.id from unnest(p_ids) as i (id)) and q.status = 'dead_letter'
+        returning q.id
+    )
+    select array_agg(d.id) into v_done from done d;
+    if v_done is not null then
+        perform gov_handoff.gov_job_letter_close(v_done, 'replayed', 'redriven', coalesce(nullif(btrim(p_actor), ''), session_user::text));
+        perform gov_handoff.gov_job_make_ready(v_done);
+    end if;
+    return query
+        select i.id, case when i.id = any (v_done) then 'done' else 'refused' end,
+               case when i.id = any (v_done) then null when q.id is null then 'no such job' else 'the job is ' || q.status end
+          from unnest(p_ids) with ordinality as i (id, n) left join public.job_queue q on q.id = i.id order by i.n;
+end
+$$;
+
+-- Finished jobs that were last touched before p_before -> cleaned. The tick moves them to the archive later. Returns how many.
+create function public.fn_job_clean(p_before timestamptz, p_limit int default 1000)
+returns bigint language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_done uuid[];
+    v_letters uuid[];
+begin
+    perform gov_handoff.gov_job_speak(session_user::text, 'cleaned');
+    with old as materialized (
+        select q.id, q.status from public.job_queue q
+         where q.status in ('succeeded', 'cancelled', 'failed', 'dead_letter') and q.updated_at < p_before
+         limit p_limit for update skip locked
+    ), done as (
+        update public.job_queue q set status = 'cleaned', updated_at = clock_timestamp() from old o where q.id = o.id
+        returning q.id, o.status
+    )
+    select array_agg(d.id), array_agg(d.id) filter (where d.status = 'dead_letter') into v_done, v_letters from done d;
+    if v_letters is not null then
+        perform gov_handoff.gov_job_letter_close(v_letters, 'discarded', 'cleaned', session_user::text);
+    end if;
+    return coalesce(cardinality(v_done), 0);
+end
+$$;
+
+-- Privileges -------------------------------------------------------------------------------------------------------
+
+comment on function public.fn_job_enqueue_many(jsonb) is 'enqueues jobs; one answer for each item';
+comment on function public.fn_job_enqueue(text, text, text, text, text, jsonb, int, timestamptz, timestamptz, int, text, text) is 'enqueues one job; the same key again returns the same id and changes nothing';
+comment on function public.fn_executor_register(text, text, text, name) is 'registers an executor, and binds it to a role';
+comment on function public.fn_executor_disable(text, text) is 'disables an executor: it claims nothing more';
+comment on function public.fn_executor_heartbeat(text) is 'an executor says that it lives';
+comment on function public.fn_job_subscribe(text, text, text, int, int, boolean, text) is 'which jobs an executor may claim, and how many at once';
+comment on function public.fn_job_producer_grant(name, text, boolean, text) is 'lets a role enqueue jobs for a kind of executor, or takes that back';
+comment on function public.fn_job_claim(text, int, interval) is 'leases ready jobs to an executor, under a new token';
+comment on function public.fn_job_start(uuid[], bigint[]) is 'leased to in_progress';
+comment on function public.fn_job_heartbeat(text, uuid[], bigint[], interval) is 'extends leases, and is a heartbeat of the executor';
+comment on function public.fn_job_complete(uuid[], bigint[], jsonb) is 'in_progress to succeeded';
+comment on function public.fn_job_fail(uuid, bigint, text, boolean) is 'ends an attempt: retry, failed or dead letter';
+comment on function public.fn_job_release(uuid[], bigint[]) is 'gives jobs back; costs no attempt';
+comment on function public.fn_job_cancel(uuid, text, text) is 'cancels a job; discards a dead letter';
+comment on function public.fn_job_supersede(uuid, uuid, text) is 'cancels a job because another one takes its place';
+comment on function public.fn_job_redrive(uuid[], text) is 'dead_letter to queued, with identity and history kept';
+comment on function public.fn_job_clean(timestamptz, int) is 'marks finished jobs as cleaned';
+
+
+-- Roles of the queue: a producer enqueues, an executor claims and finishes, an operator registers and decides. Nobody writes a table.
+do $$
+declare
+    f record;
+begin
+    for f in
+        select p.oid::regprocedure as sig, p.proname
+          from pg_proc p
+         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(job|executor)_'
+            or p.pronamespace = 'public'::regnamespace and p.proname ~ '^fn_(job|executor)_'
+    loop
+        execute format('alter function %s owner to gov_handoff_owner', f.sig);
+        execute format('revoke all on function %s from public', f.sig);
+        if f.proname in ('fn_job_enqueue', 'fn_job_enqueue_many') then
+            execute format('grant execute on function %s to gov_handoff_producer, gov_handoff_operator', f.sig);
+        elsif f.proname in ('fn_job_claim', 'fn_job_start', 'fn_job_heartbeat', 'fn_job_complete', 'fn_job_fail', 'fn_job_release',
+                'fn_executor_heartbeat') then
+            execute format('grant execute on function %s to gov_handoff_executor', f.sig);
+        elsif f.proname ~ '^fn_' then
+            execute format('grant execute on function %s to gov_handoff_operator', f.sig);
+        end if;
+    end loop;
+end
+$$;
+grant usage on schema public, gov_handoff to gov_handoff_producer, gov_handoff_executor;
+grant select, insert, update, delete on public.job_queue to gov_handoff_owner;
+grant select, insert on public.job_transition, public.job_evidence, public.job_archive, public.job_lane to gov_handoff_owner;
+grant select on public.job_transition_rule to gov_handoff_owner, gov_handoff_worker, gov_handoff_operator, gov_handoff_producer,
+    gov_handoff_executor, gov_handoff_observer;
+grant select, insert, update, delete on public.job_executor, public.job_producer, public.job_subscription, public.job_ready,
+    public.job_lane_head, public.job_lane_floor, public.job_deferred, public.job_dependency, public.job_deadline, public.job_claim, public.job_running
+    to gov_handoff_owner;
+grant usage on sequence public.job_lane_id_seq, public.job_ready_pos_seq, public.job_token_seq to gov_handoff_owner;
+grant select on public.job_queue, public.job_transition, public.job_evidence, public.job_archive, public.job_executor,
+    public.job_producer, public.job_subscription, public.job_dependency to gov_handoff_operator;
+insert into public.dot_config (key, value)
+select t.key, t.value from (values ('job.notify', 'on'), ('job.executor.silent_ms', '60000')) as t (key, value)
+ where not exists (select from public.dot_config c where c.key = t.key);

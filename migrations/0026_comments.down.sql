@@ -1,0 +1,1 @@
+-- The comments of 0026_comments.sql go with the objects that they are about.

@@ -1,0 +1,1 @@
+select gov_handoff.gov_backlog_forget($1)

@@ -1,0 +1,2 @@
+-- The key of every visible row.
+select {key} from {table} t

@@ -1,0 +1,1 @@
+select low, last from public.fn_event_feed_head()

@@ -1,0 +1,1 @@
+select count(*) as positions from public.event_feed

@@ -1,0 +1,1 @@
+select version, changed from gov_handoff.gov_rules_put(p_rules => $1, p_actor => $2)
