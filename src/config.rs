@@ -8,11 +8,12 @@ mod value;
 mod words;
 
 pub use settings::{Layer, help, table};
-pub use target::{Given, Target, Tls};
+pub use target::{Encryption, Given, Place, Secured, Target, Tls, Wanted, options_table};
 pub use words::parse_span;
 
 use crate::core::mode::Intent;
 use crate::core::pace::Limits;
+use crate::error::codes::UNKNOWN_SETTING;
 use crate::error::{Error, Result};
 use environment::{PREFIX, named_file, readable, refuse_unknown};
 use settings::Values;
@@ -20,11 +21,20 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use value::{LogFormat, Url, Value};
+use value::{LogFormat, SettingValue, Url};
 use words::default_slot;
 
 /// The configuration file that is read if none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
+
+/// What an operator asks of one run of the sweep. The daemon's sweep has the default.
+#[derive(Debug, Clone, Default)]
+pub struct Backfill {
+    /// Only this source.
+    pub source: Option<String>,
+    /// Sources that are done as well: they are read again and compared with the candidate store.
+    pub again: bool,
+}
 
 /// The validated settings.
 #[derive(Debug, Clone)]
@@ -33,7 +43,14 @@ pub struct Config {
     /// Where the replication role connects; by default the same as `target`.
     pub replication: Target,
     pub intent: Intent,
+    /// The name of the intake, under which its sources are registered.
     pub worker: String,
+    /// Which workers `run` runs; `None` for all.
+    pub workers: Option<Vec<String>>,
+    /// How many candidate scans share the groups.
+    pub scan_shards: u8,
+    /// How long a verdict counts.
+    pub stale_after: Duration,
     pub slot: String,
     pub publication: String,
     /// Create publication and slot if they are missing and the role is allowed to.
@@ -55,12 +72,18 @@ pub struct Config {
     /// The longest pause before the daemon tries to stream again.
     pub stream_retry: Duration,
     pub audit_interval: Duration,
+    /// How often every source is audited in full; zero means never.
+    pub audit_every: Duration,
     /// How often a heartbeat is published.
     pub heartbeat_interval: Duration,
     /// A lag longer than this is a finding.
     pub lag_limit: Duration,
     /// The limits for the pace.
     pub pace: Limits,
+    /// The most rows a second that a sweep reads of a backlog; 0 for no limit.
+    pub backfill_rate: u64,
+    /// What the command `backfill` asks of the sweep.
+    pub backfill: Backfill,
     /// The loopback address for metrics and health, if they are served.
     pub listen: Option<SocketAddr>,
     pub log: String,
@@ -107,6 +130,9 @@ impl Config {
         Ok(Self {
             intent: v.mode,
             worker: v.worker,
+            workers: v.workers.0,
+            scan_shards: v.scan_shards,
+            stale_after: v.stale_after,
             slot: v.slot.unwrap_or_else(|| default_slot(target.database())),
             publication: v.publication.unwrap_or_default(),
             create: v.create,
@@ -120,6 +146,7 @@ impl Config {
             read_timeout: v.read_timeout,
             stream_retry: v.stream_retry,
             audit_interval: v.audit_interval,
+            audit_every: v.audit_every,
             heartbeat_interval: v.heartbeat_interval,
             lag_limit: v.lag_limit,
             pace: Limits {
@@ -131,6 +158,8 @@ impl Config {
                 pause: v.throttle_pause,
                 off_peak: v.off_peak,
             },
+            backfill_rate: v.backfill_rate,
+            backfill: Backfill::default(),
             listen: v.listen,
             log: v.log,
             log_json: v.log_format == LogFormat::Json,
@@ -139,6 +168,15 @@ impl Config {
             replication,
             values,
         })
+    }
+
+    /// The same settings for one worker, whose sessions bear the name of the owner of its lease.
+    #[must_use]
+    pub fn owned_by(&self, owner: &str) -> Self {
+        let mut config = self.clone();
+        config.target.owner = Some(owner.into());
+        config.replication.owner.clone_from(&config.target.owner);
+        config
     }
 
     /// The settings as pairs of name and value; secrets are redacted.
@@ -155,11 +193,36 @@ impl Config {
     }
 }
 
+/// Whether text may be coloured: `NO_COLOR` and `CLICOLOR=0` say no, `CLICOLOR_FORCE` says yes, else the terminal decides.
+#[must_use]
+pub fn colour(terminal: bool) -> bool {
+    let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    coloured(terminal, var)
+}
+
+fn coloured(terminal: bool, var: impl Fn(&str) -> Option<String>) -> bool {
+    let is = |name: &str, value: &str| var(name).as_deref() == Some(value);
+    if var("NO_COLOR").is_some() {
+        return false;
+    }
+    let forced = var("CLICOLOR_FORCE").is_some() && !is("CLICOLOR_FORCE", "0");
+    forced || terminal && !is("CLICOLOR", "0") && !is("TERM", "dumb")
+}
+
 /// The point at which a test wants this process killed; debug builds only.
 #[cfg(debug_assertions)]
 #[must_use]
 pub fn failpoint() -> Option<String> {
     std::env::var("GOV_HANDOFF_FAILPOINT").ok()
+}
+
+/// How long each loop may take for a turn, if a test sets it; debug builds only.
+#[must_use]
+pub fn pulse_patience() -> Option<Duration> {
+    #[cfg(debug_assertions)]
+    return std::env::var("GOV_HANDOFF_TEST_PATIENCE").ok().and_then(|text| parse_span(&text).ok());
+    #[cfg(not(debug_assertions))]
+    None
 }
 
 /// How long a silent stream counts as alive, if a test sets it; debug builds only.
@@ -183,6 +246,24 @@ fn read_file(path: &Path) -> Result<Layer> {
     toml::from_str(&text).map_err(|e| {
         let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
         let at = line.map_or_else(String::new, |l| format!(" line {l}"));
-        Error::config(format!("configuration file {}{at}: {}", path.display(), e.message()))
+        Error::of(&UNKNOWN_SETTING, format!("configuration file {}{at}: {}", path.display(), e.message()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::coloured;
+
+    #[test]
+    fn colour_follows_the_usual_variables() {
+        let with = |terminal, vars: &[(&str, &str)]| {
+            coloured(terminal, |name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert!(with(true, &[]) && !with(false, &[]));
+        assert!(
+            !with(true, &[("NO_COLOR", "1")]) && !with(true, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")])
+        );
+        assert!(with(false, &[("CLICOLOR_FORCE", "1")]) && !with(false, &[("CLICOLOR_FORCE", "0")]));
+        assert!(!with(true, &[("CLICOLOR", "0")]) && !with(true, &[("TERM", "dumb")]));
+    }
 }

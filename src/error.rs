@@ -3,6 +3,9 @@
 //! Messages are lowercase without a full stop, so that `a: b: c` reads well. They say what was expected, what was found
 //! and what to do. A server's message about data is never repeated, because it may quote a row.
 
+pub mod codes;
+
+use codes::Code;
 use std::fmt;
 use tokio_postgres::error::SqlState;
 
@@ -95,11 +98,33 @@ pub struct Error {
     pub constraint: Option<String>,
     /// The error concerns only the source that was being read; see [`Error::of_source`].
     pub of_source: bool,
+    /// A code of its own, if the place where the error arose gave it one; see [`Error::stable_code`].
+    case: Option<&'static Code>,
 }
 
 impl Error {
     pub fn new(kind: Kind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None, code: None, constraint: None, of_source: false }
+        let context = context.into();
+        Self { kind, context, source: None, code: None, constraint: None, of_source: false, case: None }
+    }
+
+    /// An error of a certain case, and so of its kind.
+    pub fn of(case: &'static Code, context: impl Into<String>) -> Self {
+        Self { case: Some(case), ..Self::new(case.kind, context) }
+    }
+
+    /// The code by which people and scripts look the error up; see [`codes`].
+    #[must_use]
+    pub fn stable_code(&self) -> &'static Code {
+        // The kind may have changed since the case was given: a cancelled statement turned out to be a slow read.
+        let case = self.case.filter(|case| case.kind == self.kind);
+        case.unwrap_or_else(|| codes::of(self.kind, self.state().as_ref()))
+    }
+
+    /// The message with its code in front, as it is printed and logged.
+    #[must_use]
+    pub fn told(&self) -> Told<'_> {
+        Told(self)
     }
 
     pub fn config(context: impl Into<String>) -> Self {
@@ -193,6 +218,15 @@ impl Error {
     }
 }
 
+/// See [`Error::told`].
+pub struct Told<'a>(&'a Error);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.stable_code().id, self.0)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.context)
@@ -220,14 +254,8 @@ impl From<tokio_postgres::Error> for Error {
     fn from(e: tokio_postgres::Error) -> Self {
         let Some(db) = e.as_db_error() else {
             let kind = if is_broken(&e) { Kind::Connection } else { Kind::Internal };
-            return Self {
-                kind,
-                context: chain(&e),
-                source: Some(Box::new(e)),
-                code: None,
-                constraint: None,
-                of_source: false,
-            };
+            let text = chain(&e);
+            return Self { source: Some(Box::new(e)), ..Self::new(kind, text) };
         };
         let kind = classify(db.code());
         let context = match kind {
@@ -245,7 +273,7 @@ impl From<tokio_postgres::Error> for Error {
             },
         };
         let (code, constraint) = (Some(db.code().code().to_owned()), db.constraint().map(str::to_owned));
-        Self { kind, context, code, constraint, source: Some(Box::new(e)), of_source: false }
+        Self { code, constraint, source: Some(Box::new(e)), ..Self::new(kind, context) }
     }
 }
 
@@ -350,40 +378,22 @@ fn chain(e: &dyn std::error::Error) -> String {
 
 impl From<crate::core::rule::DefinitionError> for Error {
     fn from(e: crate::core::rule::DefinitionError) -> Self {
-        Self {
-            kind: Kind::Config,
-            context: e.to_string(),
-            source: Some(Box::new(e)),
-            code: None,
-            constraint: None,
-            of_source: false,
-        }
+        let text = e.to_string();
+        Self { source: Some(Box::new(e)), ..Self::of(&codes::DEFINITION, text) }
     }
 }
 
 impl From<serde_json::Error> for Error {
     fn from(e: serde_json::Error) -> Self {
-        Self {
-            kind: Kind::Internal,
-            context: e.to_string(),
-            source: Some(Box::new(e)),
-            code: None,
-            constraint: None,
-            of_source: false,
-        }
+        let text = e.to_string();
+        Self { source: Some(Box::new(e)), ..Self::new(Kind::Internal, text) }
     }
 }
 
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
-        Self {
-            kind: io_kind(&e),
-            context: e.to_string(),
-            source: Some(Box::new(e)),
-            code: None,
-            constraint: None,
-            of_source: false,
-        }
+        let (kind, text) = (io_kind(&e), e.to_string());
+        Self { source: Some(Box::new(e)), ..Self::new(kind, text) }
     }
 }
 

@@ -8,7 +8,7 @@ pub fn failpoint(name: &str) {
     use std::sync::atomic::{AtomicI64, Ordering};
     static PLAN: OnceLock<Option<(String, AtomicI64, bool)>> = OnceLock::new();
     let plan = PLAN.get_or_init(|| {
-        let text = crate::config::failpoint()?;
+        let text = crate::config::failpoint().filter(|text| !text.ends_with(":stall"))?;
         let (name, count) = text.split_once(':')?;
         let stop = count.strip_suffix(":stop");
         let left = AtomicI64::new(stop.unwrap_or(count).parse().ok()?);
@@ -31,3 +31,25 @@ pub fn failpoint(name: &str) {
 
 #[cfg(not(debug_assertions))]
 pub fn failpoint(_: &str) {}
+
+/// Stops a loop at a named turn, and nothing else: it waits for ever. `GOV_HANDOFF_FAILPOINT=name:count:stall`.
+#[cfg(debug_assertions)]
+pub async fn stall(name: &str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static PLAN: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    let plan = PLAN.get_or_init(|| {
+        let text = crate::config::failpoint()?;
+        let (name, count) = text.strip_suffix(":stall")?.split_once(':')?;
+        Some((name.to_owned(), AtomicI64::new(count.parse().ok()?)))
+    });
+    if let Some((wanted, left)) = plan
+        && wanted == name
+        && left.fetch_sub(1, Ordering::Relaxed) <= 1
+    {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub async fn stall(_: &str) {}

@@ -24,6 +24,8 @@ pub mod error;
 pub mod failpoint;
 pub mod handoff;
 pub mod instance;
+pub mod meter;
 pub mod observe;
+pub mod pulse;
 pub mod store;
 pub mod workers;

@@ -6,7 +6,7 @@ fn main() -> ExitCode {
     match gov_handoff::cli::run() {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("gov-handoff: {e}");
+            gov_handoff::cli::report(&e);
             ExitCode::from(e.kind.exit_code())
         }
     }

@@ -25,6 +25,8 @@ use uuid::Uuid;
 /// The result of comparing one chunk of rows.
 pub(super) struct AuditChunk {
     pub rows: u64,
+    /// Those of the rows that are in the backlog of the source.
+    pub backlog: u64,
     pub digest: Digest,
     /// Rows with a signal that is nowhere, or was nowhere until this audit repaired it, and why.
     pub lacking: Vec<(Row, Reason)>,
@@ -58,7 +60,12 @@ impl Checker<'_> {
         let (mut expected, mut digest) = (Vec::new(), Digest::default());
         let (mut fresh, mut young) = (HashSet::new(), HashSet::new());
         let mapped = self.mapped(rows.iter().map(|(_, row)| row)).await?;
-        for ((is_young, row), mapped) in rows.iter().zip(&mapped) {
+        let places: Vec<_> = mapped.iter().map(MappedRow::backlog_key).collect();
+        let backlog = self.store.in_backlog(self.source.name(), &places).await?;
+        for (i, ((is_young, row), mapped)) in rows.iter().zip(&mapped).enumerate() {
+            if backlog.contains(&i) {
+                continue;
+            }
             let own = mapped.expected();
             if mapped.is_handed_off() {
                 own.iter().for_each(|(id, _)| digest.add(*id));
@@ -93,7 +100,8 @@ impl Checker<'_> {
             let reason = why.get(self.source.key(&row)).copied();
             reason.map(|reason| (row, reason))
         });
-        Ok(AuditChunk { rows: count, digest, lacking: lacking.collect(), missing })
+        let backlog = u64::try_from(backlog.len()).unwrap_or(0);
+        Ok(AuditChunk { rows: count, backlog, digest, lacking: lacking.collect(), missing })
     }
 
     /// Those of `young` that no path has read. `young` are the keys of missing rows that no certificate covers. The
@@ -122,7 +130,7 @@ impl Checker<'_> {
         delivery.say_replaced(self.source, replaced).await
     }
 
-    fn delivery(&self) -> Delivery<'_, role::Worker> {
+    fn delivery(&self) -> Delivery<'_, role::ReadWriter> {
         Delivery { store: self.store, lease: self.lease, captured_by: CapturedBy::Audit }
     }
 

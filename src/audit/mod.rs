@@ -10,8 +10,10 @@
 //! it was and counts nothing twice. An audit of other rows starts over.
 
 mod check;
+mod feed;
 mod progress;
 
+pub use feed::{audit_feed, following};
 pub use progress::{AuditDepth, Phase, Progress, Scope, Terms};
 
 use crate::core::handoff::Source;
@@ -28,14 +30,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+/// The worker under whose name the place of each source's audit is stored, whoever audits.
 pub const WORKER: &str = "gov_periodic_full_audit";
+/// The lease of an audit. The worker and the command take it in turns: the worker keeps a lease of its own as well.
+pub const LEASE: &str = "gov_handoff_audit";
 /// Far longer than a chunk takes.
 pub const TTL: Duration = Duration::from_secs(20);
 const CHUNK: i64 = 5_000;
 
 /// An audit that was interrupted can be resumed for this long after it began. Its first chunks are then too old to
 /// speak for now, and the audit starts over.
-const RESUMABLE: Duration = Duration::from_secs(24 * 3600);
+pub const RESUMABLE: Duration = Duration::from_secs(24 * 3600);
 /// A row that was committed a moment ago may still be on its way through the intake. It is asked for again for this
 /// long.
 const GRACE: Duration = Duration::from_secs(3);
@@ -50,7 +55,7 @@ const TURN_OF_OTHERS: Duration = Duration::from_millis(500);
 pub async fn claim(store: &Store) -> Result<Lease> {
     let begun = Instant::now();
     loop {
-        match store.claim_lease(WORKER, instance::owner(), TTL).await? {
+        match store.claim_lease(LEASE, instance::owner(), TTL).await? {
             Claim::Held { lease, .. } => return Ok(lease),
             // An audit ticks with every chunk. One that still holds the lease after its time to live is alive.
             Claim::Taken(view) if begun.elapsed() > TTL + Duration::from_secs(1) => {
@@ -80,49 +85,116 @@ pub struct Audit<'a> {
     pub intake: &'a str,
     pub source: Arc<Source>,
     pub scope: &'a Scope,
+    /// An audit that was interrupted is resumed for this long after it began.
+    pub resumable: Duration,
 }
 
-impl Audit<'_> {
+/// Where a full audit is: what it has stored, and what it knows of the source.
+pub struct Place {
+    pub progress: Progress,
+    after: Option<String>,
+    /// Rows of transactions below this were certified, and are not on their way.
+    certified: Option<u64>,
+    resumed: bool,
+}
+
+impl<'a> Audit<'a> {
     pub async fn run(mut self, mut report: impl FnMut(&Progress)) -> Result<Progress> {
-        let source = Arc::clone(&self.source);
-        let checker = Checker {
-            store: self.store,
-            lease: self.lease,
-            intake: self.intake,
-            source: &source,
-            full: self.scope.full,
-        };
-        let (after, mut progress) = if self.scope.full {
-            let (after, mut progress) = self.resume_or_start().await?;
-            report(&progress);
-            (self.check_rows(&checker, after, &mut progress, &mut report).await?, progress)
+        let mut place = if self.scope.full {
+            let place = self.begin().await?;
+            if place.resumed {
+                let (source, progress) = (self.source.name(), &place.progress);
+                let (begun, rows) = (&progress.started_at, progress.rows);
+                tracing::warn!(source, begun, rows, "resuming an audit that did not finish");
+            }
+            place
         } else {
-            let progress = match self.check_recent(&checker, false, &mut report).await {
+            let progress = match self.check_recent(false, &mut report).await {
                 // The second pass reads each row on its own: a row that cannot be read has a dead letter, or gets
                 // one.
-                Err(e) if e.of_source && e.of_contents() => {
-                    self.check_recent(&checker, true, &mut report).await?
-                }
+                Err(e) if e.of_source && e.of_contents() => self.check_recent(true, &mut report).await?,
                 progress => progress?,
             };
-            (None, progress)
+            Place { progress, after: None, certified: None, resumed: false }
         };
-        check_signals(&checker, after, &mut progress, &mut report).await?;
+        report(&place.progress);
+        while self.step(&mut place, CHUNK).await? {
+            report(&place.progress);
+        }
+        self.finish(place).await
+    }
+
+    /// Begins a full audit, or goes on with one that was interrupted.
+    pub async fn begin(&mut self) -> Result<Place> {
+        let (after, progress) = self.resume_or_start().await?;
+        let resumed = !progress.anew;
+        // The age of a row is compared only on the server, and only where the certifying pass itself would trust the
+        // frontier.
+        let snapshot = self.reader.snapshot().await?;
+        let known = self.store.frontier(self.intake, self.source.name()).await?;
+        let certified = known.filter(|f| f.distrust(&snapshot, None).is_none()).map(|f| f.xid);
+        Ok(Place { progress, after, certified, resumed })
+    }
+
+    /// One chunk of at most `most` rows or signals: compared, repaired unless this is a check, and stored. False when nothing
+    /// is left to compare.
+    pub async fn step(&mut self, place: &mut Place, most: i64) -> Result<bool> {
+        let source = Arc::clone(&self.source);
+        let checker = self.checker(&source);
+        let mut begun = Instant::now();
+        let progress = &mut place.progress;
+        let names = match (progress.phase, progress.phase.place()) {
+            (Phase::Over, _) => return Ok(false),
+            (_, Some(signals)) => {
+                let after = place.after.as_deref().and_then(|a| Uuid::parse_str(a).ok());
+                let stretch = self.store.recorded(&source, signals, after, most).await?;
+                let names = checker.judge(&stretch, progress).await?;
+                place.after = stretch.last().map(|signal| signal.id.to_string());
+                names
+            }
+            (_, None) => {
+                let (since, after) = (&self.scope.since, place.after.take());
+                let rows =
+                    self.reader.rows_in_span(&source, since, after.as_deref(), most, place.certified).await?;
+                place.after = rows.last().map(|(_, last)| source.key(last).to_owned());
+                match place.after {
+                    Some(_) => {
+                        self.check_chunk(&checker, rows, after.as_deref(), progress, &mut begun).await?
+                    }
+                    None => {
+                        progress.repairing.clear();
+                        vec![]
+                    }
+                }
+            }
+        };
+        if place.after.is_none() {
+            progress.phase = progress.phase.next();
+        }
+        checker.keep(place.after.as_deref(), progress, &names, begun).await?;
+        Ok(true)
+    }
+
+    /// Ends an audit that has compared everything: its end and its certificate are one commit.
+    pub async fn finish(&self, place: Place) -> Result<Progress> {
+        let mut progress = place.progress;
         progress.finished = true;
         let value = serde_json::to_value(&progress)?;
         failpoint("audit_before_finish");
-        let certificate = progress.certificate(&source);
+        let certificate = progress.certificate(&self.source);
+        let (lease, source) = (self.lease, &self.source);
         self.store
-            .finish_audit(
-                self.lease,
-                source.name(),
-                self.scope.full,
-                &value,
-                self.intake,
-                certificate.as_ref(),
-            )
+            .finish_audit(lease, source, self.scope.full, &value, self.intake, certificate.as_ref())
             .await?;
         Ok(progress)
+    }
+
+    fn checker<'c>(&self, source: &'c Arc<Source>) -> Checker<'c>
+    where
+        'a: 'c,
+    {
+        let (store, lease, intake) = (self.store, self.lease, self.intake);
+        Checker { store, lease, intake, source, full: self.scope.full }
     }
 
     /// Resumes an unfinished audit with the same terms; otherwise starts a new one.
@@ -131,55 +203,12 @@ impl Audit<'_> {
         let snapshot = self.reader.snapshot().await?;
         if let Some((after, stored)) = self.store.audit_progress(WORKER, self.source.name()).await? {
             let stored: Progress = serde_json::from_value(stored).unwrap_or_default();
-            let recent = age(&stored.started_at, &snapshot.taken_at).is_some_and(|age| age < RESUMABLE);
+            let recent = age(&stored.started_at, &snapshot.taken_at).is_some_and(|age| age < self.resumable);
             if !stored.finished && !stored.frontier.is_empty() && stored.terms == terms && recent {
-                tracing::warn!(
-                    source = self.source.name(),
-                    begun = stored.started_at,
-                    rows = stored.rows,
-                    "resuming an audit that did not finish"
-                );
                 return Ok((after, stored));
             }
         }
         Ok((None, Progress::begun(&snapshot, terms)))
-    }
-
-    /// Checks every row in the scope, in key order. Returns where the next phase starts.
-    async fn check_rows(
-        &mut self,
-        checker: &Checker<'_>,
-        mut after: Option<String>,
-        progress: &mut Progress,
-        report: &mut impl FnMut(&Progress),
-    ) -> Result<Option<String>> {
-        // The age of a row is compared only on the server, and only where the certifying pass itself would trust the
-        // frontier.
-        let snapshot = self.reader.snapshot().await?;
-        let known = self.store.frontier(self.intake, self.source.name()).await?;
-        let certified = known.filter(|f| f.distrust(&snapshot, None).is_none()).map(|f| f.xid);
-        while progress.phase == Phase::Rows {
-            let mut begun = Instant::now();
-            let rows = self
-                .reader
-                .rows_in_span(&self.source, &self.scope.since, after.as_deref(), CHUNK, certified)
-                .await?;
-            let mut names = vec![];
-            match rows.last().map(|(_, last)| self.source.key(last).to_owned()) {
-                Some(end) => {
-                    names = self.check_chunk(checker, rows, after.as_deref(), progress, &mut begun).await?;
-                    after = Some(end);
-                }
-                None => {
-                    progress.repairing.clear();
-                    progress.phase = progress.phase.next();
-                    after = None;
-                }
-            }
-            checker.keep(after.as_deref(), progress, &names, begun).await?;
-            report(progress);
-        }
-        Ok(after)
     }
 
     /// Compares one chunk of rows, repairs it unless this is a check, and counts it. Returns the names of what is missing.
@@ -207,7 +236,7 @@ impl Audit<'_> {
             failpoint("audit_before_repair");
             checker.repair(&chunk).await?;
         }
-        progress.count(chunk.rows, chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
+        progress.count((chunk.rows, chunk.backlog), chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
         progress.repairing = beyond;
         Ok(chunk.names(&self.source))
     }
@@ -215,14 +244,15 @@ impl Audit<'_> {
     /// The rows not older than the last certificate, in one snapshot.
     async fn check_recent(
         &mut self,
-        checker: &Checker<'_>,
         carefully: bool,
         report: &mut impl FnMut(&Progress),
     ) -> Result<Progress> {
-        let terms = self.scope.terms(&self.source)?;
+        let source = Arc::clone(&self.source);
+        let checker = self.checker(&source);
+        let terms = self.scope.terms(&source)?;
         let mut left = GIVE_WAY;
         let mut read = loop {
-            match self.reader.read_frontier(self.intake, &self.source, carefully).await {
+            match self.reader.read_frontier(self.intake, &source, carefully).await {
                 // Nothing is counted yet, so the pass may begin again. Later it may not, because its repairs would
                 // not be counted.
                 Err(e) if e.kind == Kind::SourceLocked && !e.of_source && left > 0 => left -= 1,
@@ -244,7 +274,11 @@ impl Audit<'_> {
                     read.meanwhile(checker.repair(&chunk)).await?;
                 }
                 names = chunk.names(&self.source);
-                progress.count(chunk.rows, chunk.lacking.iter().map(|(_, why)| *why), chunk.digest);
+                progress.count(
+                    (chunk.rows, chunk.backlog),
+                    chunk.lacking.iter().map(|(_, why)| *why),
+                    chunk.digest,
+                );
             }
             read.meanwhile(checker.keep(None, &mut progress, &names, begun)).await?;
             report(&progress);
@@ -253,28 +287,6 @@ impl Audit<'_> {
         read.close().await?;
         Ok(progress)
     }
-}
-
-/// Checks everything recorded that names the source, first in the outbox, then among the captures.
-async fn check_signals(
-    checker: &Checker<'_>,
-    after: Option<String>,
-    progress: &mut Progress,
-    report: &mut impl FnMut(&Progress),
-) -> Result<()> {
-    let mut after = after.and_then(|a| Uuid::parse_str(&a).ok());
-    while let Some(place) = progress.phase.place() {
-        let begun = Instant::now();
-        let stretch = checker.store.recorded(checker.source, place, after, CHUNK).await?;
-        let names = checker.judge(&stretch, progress).await?;
-        after = stretch.last().map(|signal| signal.id);
-        if after.is_none() {
-            progress.phase = progress.phase.next();
-        }
-        checker.keep(after.map(|a| a.to_string()).as_deref(), progress, &names, begun).await?;
-        report(progress);
-    }
-    Ok(())
 }
 
 /// How long before `now` an audit began, by the server's clock.

@@ -75,6 +75,9 @@ pub struct Progress {
     pub lsn: Option<String>,
     pub rows: u64,
     pub chunks: u64,
+    /// Rows before the boundary of the source. They have no signal, and none is missing.
+    #[serde(default)]
+    pub backlog: u64,
     pub missing: u64,
     pub repaired: u64,
     pub reasons: BTreeMap<Reason, u64>,
@@ -141,11 +144,17 @@ impl Progress {
         self.missing == 0 && self.doubled == 0 && self.orphans == 0
     }
 
-    /// Adds a finished chunk of rows: the reason of each row that lacked a signal, and the digest over the signals of
+    /// Adds a finished chunk of rows: how many, and how many of the backlog; the reason of each row that lacked a signal, and the digest over the signals of
     /// all rows.
-    pub(super) fn count(&mut self, rows: u64, lacking: impl Iterator<Item = Reason>, digest: Digest) {
+    pub(super) fn count(
+        &mut self,
+        (rows, backlog): (u64, u64),
+        lacking: impl Iterator<Item = Reason>,
+        digest: Digest,
+    ) {
         self.chunks += 1;
         self.rows += rows;
+        self.backlog += backlog;
         for reason in lacking {
             self.missing += 1;
             if !self.terms.check {
@@ -171,7 +180,8 @@ impl Progress {
             lsn: self.lsn.clone(),
             taken_at: self.started_at.clone(),
             rows_checked: self.rows,
-            already_recorded: self.rows - self.missing.min(self.rows),
+            already_recorded: self.rows.saturating_sub(self.missing + self.backlog),
+            backlog: self.backlog,
             repaired: self.reasons.clone(),
             duplicates: Some(self.doubled),
             digest: Digest::parse(&self.digest).unwrap_or_default(),

@@ -33,7 +33,8 @@ pub struct RangePass<'a> {
 }
 
 impl RangePass<'_> {
-    /// Reads the open ranges until they hold no committed row.
+    /// Reads the open ranges until they hold no committed row, or until another source has waited long enough. What is
+    /// left is still in the ranges.
     pub async fn run(&self, turn: &mut Turn) -> Result<Outcome> {
         let shared = self.shared;
         let begun = Instant::now();
@@ -42,6 +43,7 @@ impl RangePass<'_> {
         let limit = turn.batch.rows();
         let longest = shared.term.config.read_timeout.min(patience(&shared.term.config));
         let (mut total, mut ahead) = (Outcome::default(), Chunk::default());
+        turn.made_way = false;
         loop {
             // The pass ends when a read of all ranges finds nothing. An empty read ahead does not end it.
             if ahead.is_empty() {
@@ -59,6 +61,10 @@ impl RangePass<'_> {
             turn.batch.took(turn.worked, longest);
             total += outcome;
             ahead = next;
+            if !shared.term.once && turn.should_make_way(begun) {
+                turn.made_way = true;
+                return Ok(total);
+            }
         }
         turn.proof.repairs.looked();
         let micros = begun.elapsed().as_micros();

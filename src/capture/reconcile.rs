@@ -38,6 +38,8 @@ pub struct Reconciled {
     pub outcome: Outcome,
     /// Rows without a missing signal.
     pub recorded: usize,
+    /// Rows of the backlog.
+    pub backlog: usize,
     /// Rows that were missing because they took the key of another row.
     pub replaced: usize,
     /// Over every signal that the rows should have.
@@ -76,14 +78,14 @@ impl Repairs {
         } else {
             self.explain(shared, delivery, &missing.rows, passed).await?
         };
-        let Missing { recorded, digest, .. } = missing;
+        let Missing { recorded, backlog, digest, .. } = missing;
         let replaced = missing.rows.iter().filter(|row| row.replaced).count();
         let mut outcome = delivery.deliver(missing.rows, advance).await?;
         for (reason, rows) in reasons {
             *self.repaired.entry(reason).or_default() += rows;
         }
         outcome.seen = seen;
-        Ok(Reconciled { outcome, recorded, replaced, digest, passed })
+        Ok(Reconciled { outcome, recorded, backlog, replaced, digest, passed })
     }
 
     /// Tells why each row is missing. Only a row that the stream should have brought raises a finding.
@@ -160,6 +162,7 @@ async fn look_again(
     let passed = shared.let_the_stream_have_them(delivery.store, Some(flushed)).await?;
     let again = delivery.missing(std::mem::take(&mut missing.rows)).await?;
     missing.recorded += again.recorded;
+    missing.backlog += again.backlog;
     missing.rows = again.rows;
     missing.signals = again.signals;
     Ok(passed)

@@ -18,6 +18,7 @@ use crate::daemon::backoff::Pause;
 use crate::daemon::open_session::{open_writer, patience};
 use crate::error::{Error, Kind, Policy, Result};
 use crate::handoff::deliver::Outcome;
+use crate::pulse::{self, Loop};
 use crate::store::source::Registered;
 use crate::store::source::catalogue::Strategy;
 use crate::store::{Reader, Writer, connect};
@@ -37,14 +38,18 @@ const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 /// A pass that gave way to a session that waited for the source's lock is tried again after this time.
 const GAVE_WAY_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a turn may take at the very most. A certifying pass of a very large source is one turn.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
 /// Runs sessions until told to stop. After an error the next session starts over from what is durable.
 pub async fn lane(shared: &Shared) -> Result<()> {
     let mut pause = Pause::up_to(LONGEST_PAUSE);
     let mut ended = 0;
     let mut proofs = Proofs::new();
+    let turning = pulse::enter("table lane", &shared.term.lease.worker, PATIENCE);
     loop {
         let begun = Instant::now();
-        match session(shared, ended, &mut proofs).await {
+        match session(shared, ended, &mut proofs, &turning).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => tracing::info!("sources were redefined, reading them again"),
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
@@ -53,7 +58,7 @@ pub async fn lane(shared: &Shared) -> Result<()> {
             Err(e) if e.kind == Kind::Redefined => tracing::info!("a source was redefined, reading it again"),
             Err(e) if shared.term.once => return Err(e),
             Err(e) => {
-                tracing::warn!(error = %e, "table lane failed, starting over");
+                tracing::warn!(error = %e.told(), "table lane failed, starting over");
                 ended += u32::from(e.was_cancelled());
                 if begun.elapsed() > LASTED {
                     pause.reset();
@@ -83,7 +88,7 @@ struct TableSession<'a> {
 /// whether this instance has read the source before.
 type Proofs = HashMap<String, Proof>;
 
-async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End> {
+async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs, turning: &Loop) -> Result<End> {
     let config = &shared.term.config;
     let reader = connect::open_reader(&config.target, "gov-handoff reader").await?;
     // The server itself cancels a read that takes too long.
@@ -97,19 +102,20 @@ async fn session(shared: &Shared, ended: u32, proofs: &mut Proofs) -> Result<End
     for turn in &mut turns {
         turn.proof = proofs.remove(turn.source.name()).unwrap_or_default();
     }
-    let end = session.attend(&mut turns).await;
+    let end = session.attend(&mut turns, turning).await;
     proofs.extend(turns.into_iter().map(|turn| (turn.source.name().to_owned(), turn.proof)));
     end
 }
 
 impl TableSession<'_> {
     /// Takes turns until told to stop.
-    async fn attend(&mut self, turns: &mut Vec<Turn>) -> Result<End> {
+    async fn attend(&mut self, turns: &mut Vec<Turn>, turning: &Loop) -> Result<End> {
         let shared = self.shared;
         let mut checked_at = Instant::now();
         let mut definitions = shared.definitions.subscribe();
         let mut mode = shared.stream.mode_changes();
         loop {
+            turning.turn().await;
             if shared.term.stopping() {
                 return Ok(End::Done);
             }
@@ -122,8 +128,12 @@ impl TableSession<'_> {
                 *turns = self.turns(std::mem::take(turns)).await?;
                 checked_at = Instant::now();
             }
-            for turn in turns.iter_mut().filter(|t| t.due <= now) {
-                self.take_turn(turn).await?;
+            for i in 0..turns.len() {
+                if turns[i].due <= now {
+                    let others = turns.iter().enumerate().filter(|(other, _)| *other != i);
+                    turns[i].others_due = others.map(|(_, other)| other.due).min();
+                    self.take_turn(&mut turns[i]).await?;
+                }
             }
             self.certify_some(turns).await?;
             if shared.term.once {
@@ -202,7 +212,7 @@ impl TableSession<'_> {
     async fn take_turn(&mut self, turn: &mut Turn) -> Result<()> {
         let begun = Instant::now();
         let outcome = self.look(turn).await;
-        if outcome.is_ok() && !self.shared.term.stopping() {
+        if outcome.is_ok() && !turn.made_way && !self.shared.term.stopping() {
             // Every row that was committed when the pass began is handed off.
             self.shared.looks.note(turn.source.name(), begun);
         }
@@ -220,8 +230,10 @@ impl TableSession<'_> {
         self.readable(turn).await?;
         self.say_batch(turn).await?;
         turn.pause = self.pause_after(turn, found, begun);
-        // A pass that gave way did not take long, so its pause is short.
-        turn.due = Instant::now() + if put_off { GAVE_WAY_PAUSE } else { turn.pause };
+        // A pass that gave way did not take long, so its pause is short. One that made way for another source goes on
+        // as soon as that source had its turn.
+        let pause = if put_off { GAVE_WAY_PAUSE } else { turn.pause };
+        turn.due = Instant::now() + if turn.made_way { Duration::ZERO } else { pause };
         Ok(())
     }
 

@@ -11,6 +11,11 @@ use crate::store::source::catalogue::Strategy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long a pass over one source may go on while another source waits for its turn. Rows may come as fast as they are
+/// handed off, for example where batches are small and the server is under load; the pass would never end. Each end costs
+/// one read ahead, so the share is much longer than a batch.
+const SHARE: Duration = Duration::from_millis(500);
+
 /// The state of one source in the table lane.
 pub struct Turn {
     pub source: Arc<Source>,
@@ -21,6 +26,10 @@ pub struct Turn {
     /// The batch size that was last reported.
     pub said: Option<u32>,
     pub due: Instant,
+    /// When the next turn of another source is due. A pass that takes long makes way for it.
+    pub others_due: Option<Instant>,
+    /// The last pass made way for another source before it was done.
+    pub made_way: bool,
     pub pause: Duration,
     /// How long the last batch took.
     pub worked: Duration,
@@ -56,6 +65,8 @@ impl Turn {
             source,
             strategy,
             due: now,
+            others_due: None,
+            made_way: false,
             pause: Duration::ZERO,
             worked: Duration::ZERO,
             all_ranges_at: now,
@@ -66,6 +77,11 @@ impl Turn {
             uncertified_until: None,
             doubted: true,
         }
+    }
+
+    /// Whether a pass that began at `begun` has had its share while another source waits.
+    pub fn should_make_way(&self, begun: Instant) -> bool {
+        begun.elapsed() > SHARE && self.others_due.is_some_and(|at| at <= Instant::now())
     }
 
     /// A read that took too long is tried with a smaller batch first.

@@ -1,19 +1,28 @@
 //! The shape of the command line and its help. A command with more than a flag or two declares them in its own file.
 
 use crate::cli::audit::AuditCommand;
+use crate::cli::backfill::BackfillCommand;
+use crate::cli::candidates::{CandidatesCommand, GroupsCommand};
+use crate::cli::checks::ChecksCommand;
 use crate::cli::demo::DemoCommand;
 use crate::cli::dlq::DlqCommand;
+use crate::cli::events::EventsCommand;
 use crate::cli::findings::FindingsCommand;
 use crate::cli::migrate::MigrateCommand;
+use crate::cli::pause::PauseCommand;
 use crate::cli::replay::ReplayCommand;
 use crate::cli::replication::ReplicationCommand;
+use crate::cli::rules::RulesCommand;
 use crate::cli::selftest::SelftestCommand;
 use crate::cli::settings::Settings;
 use crate::cli::sources::SourcesCommand;
+use crate::cli::status::StatusCommand;
+use crate::cli::subscriptions::SubscriptionsCommand;
 use crate::cli::trust::TrustCommand;
 use crate::cli::types::TypesCommand;
 use crate::config::{self, Layer};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
 /// Hands every row born in a PostgreSQL registry to governance: durably, exactly once, provably without loss.
 ///
@@ -49,8 +58,23 @@ pub enum Command {
     /// List event types; activate a type to emit its signals, deactivate it to capture them
     #[command(subcommand, after_help = "Example: gov-handoff types activate object_born object_retired")]
     Types(TypesCommand),
+    /// List the verdict rules of the candidate scan; check a file of rules, or put it in force
+    #[command(
+        subcommand,
+        after_help = "Example: gov-handoff rules check rules.toml && gov-handoff rules apply rules.toml"
+    )]
+    Rules(RulesCommand),
+    /// List the checks of the input gate; switch one on or off
+    #[command(subcommand, after_help = "Example: gov-handoff checks disable provenance_untrusted")]
+    Checks(ChecksCommand),
+    /// List candidates: what the input gate found, and the verdict
+    #[command(after_help = "Example: gov-handoff candidates --verdict rejected --limit 20")]
+    Candidates(CandidatesCommand),
+    /// List groups: how many members they have, and the verdict
+    #[command(after_help = "Example: gov-handoff groups --dirty")]
+    Groups(GroupsCommand),
     /// Run the daemon
-    #[command(after_help = "Example: gov-handoff run --mode auto --listen 127.0.0.1:9187")]
+    #[command(after_help = "Example: gov-handoff run --mode auto --listen 127.0.0.1:9642")]
     Run {
         #[arg(long, help = config::help("mode"), value_name = "auto|stream|poll")]
         mode: Option<String>,
@@ -59,20 +83,37 @@ pub enum Command {
         once: bool,
         #[arg(long, help = config::help("listen"), value_name = "ADDRESS:PORT", conflicts_with = "once")]
         listen: Option<String>,
+        #[arg(long, help = config::help("workers"), value_name = "all|NAME,…")]
+        workers: Option<String>,
     },
-    /// Show the worker, its mode and why, each source's progress, what waits and what is wrong
+    /// Seed the backlogs of the sources now, or show how far the daemon is with it
     ///
-    /// Exit codes: 0 the worker is alive, no dead letter is open and no finding is worse than info, 1 one of these is not so,
-    /// 2 could not tell.
-    #[command(after_help = "Example: gov-handoff status --json")]
-    Status {
-        /// Print JSON instead of text
-        #[arg(long)]
-        json: bool,
-    },
+    /// Exit codes: 0 done, 1 rows of a backlog have no candidate (see `findings`), 2 could not run.
+    #[command(after_help = "Example: gov-handoff backfill --source birth_registry --limit-rate 5000")]
+    Backfill(BackfillCommand),
+    /// Let a worker rest; it stays paused across restarts, and nothing takes it for silent
+    #[command(after_help = "Example: gov-handoff pause gov_candidate_scan --reason \"month end\"")]
+    Pause(PauseCommand),
+    /// Let a paused worker work again
+    #[command(after_help = "Example: gov-handoff resume gov_candidate_scan")]
+    Resume(PauseCommand),
+    /// Say how things stand, in one sentence; then the worker, its mode and why, each source, what waits and what is wrong
+    ///
+    /// Exit codes: 0 everything is handed off and proven, or paused on purpose, 1 something is wrong, 2 could not tell.
+    #[command(after_help = "Example: gov-handoff status --watch")]
+    Status(StatusCommand),
     /// Print what `status` shows, and what was repaired, for Prometheus or a textfile collector
     #[command(after_help = "Example: gov-handoff metrics > /var/lib/node_exporter/gov_handoff.prom")]
     Metrics,
+    /// Ask a daemon that listens whether rows are handed off, for images without curl
+    ///
+    /// Exit codes: 0 yes, 1 no and why, 2 nobody answered.
+    #[command(after_help = "Example: gov-handoff health --url http://127.0.0.1:9642/livez")]
+    Health {
+        /// Which page to ask [default: /readyz at the address of `listen`, else at 127.0.0.1:9642]
+        #[arg(long)]
+        url: Option<String>,
+    },
     /// Examine server, role, tables, stream and worker, and say what to do; changes nothing
     ///
     /// Exit codes: 0 nothing failed (there may be warnings), 1 a check failed, 2 could not run.
@@ -106,9 +147,18 @@ pub enum Command {
     /// Read rows of a source again and hand off what is missing; recorded signals stay as they are
     #[command(after_help = "Example: gov-handoff replay --source birth_registry --from 2026-11-16 --dry-run")]
     Replay(ReplayCommand),
+    /// Events as their consumers see them: follow the feed, what an actor has not read, who an event is for
+    #[command(subcommand, after_help = "Example: gov-handoff events unread --actor user:huyen")]
+    Events(EventsCommand),
     /// Dead letters, the rows that could not be handed off: list, replay, discard or supersede them
     #[command(subcommand, after_help = "Example: gov-handoff dlq replay --source birth_registry --dry-run")]
     Dlq(DlqCommand),
+    /// Who receives which events: list, apply or check subscriptions and memberships
+    #[command(
+        subcommand,
+        after_help = "Example: gov-handoff subscriptions apply subscriptions.toml --dry-run"
+    )]
+    Subscriptions(SubscriptionsCommand),
     /// Show which producers each source trusts; grant or revoke trust
     #[command(
         subcommand,
@@ -154,13 +204,25 @@ pub enum Command {
         /// Print JSON instead of text
         #[arg(long)]
         json: bool,
-        /// Print every setting with its default and meaning, as a table in Markdown
+        /// Print every setting with its default and meaning, and every option of a connection, as tables in Markdown
         #[arg(long, conflicts_with = "json")]
         table: bool,
     },
     /// Watch it work: a private PostgreSQL, concurrent writers, a lost slot, a verdict
     #[command(after_help = "Example: gov-handoff demo --seconds 10")]
     Demo(DemoCommand),
+    /// Explain an error code, or print the page of all of them
+    #[command(after_help = "Example: gov-handoff explain GH1203")]
+    Explain {
+        /// A code as an error shows it; without it the page of all codes is printed, in Markdown
+        code: Option<String>,
+    },
+    /// Write the man pages of all commands into a folder
+    #[command(after_help = "Example: gov-handoff man /usr/local/share/man/man1")]
+    Man {
+        /// The folder; without it the page of gov-handoff itself is printed
+        folder: Option<PathBuf>,
+    },
     /// Print a completion script for your shell
     #[command(after_help = "Example: gov-handoff completions bash > /etc/bash_completion.d/gov-handoff")]
     Completions { shell: clap_complete::Shell },
@@ -170,7 +232,8 @@ impl Command {
     /// The settings that flags gave, the command's own among them.
     pub fn layer(&self, settings: &Settings) -> Layer {
         let mut layer = settings.layer();
-        if let Self::Run { mode, listen, .. } = self {
+        if let Self::Run { mode, listen, workers, .. } = self {
+            layer.workers.clone_from(workers);
             layer.listen.clone_from(listen);
             layer.mode.clone_from(mode);
         }

@@ -6,10 +6,12 @@ use crate::config::Config;
 use crate::core::handoff::Source;
 use crate::error::{Error, Result};
 use crate::store::audit::Discrepancy;
+use crate::store::feed::FEED;
 use crate::store::lease::{Kept, Lease};
 use crate::store::read::Span;
 use crate::store::source::Registered;
 use crate::store::{Store, connect};
+use crate::workers::event_feed;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
@@ -28,7 +30,7 @@ pub struct AuditCommand {
     /// Repair nothing
     #[arg(long)]
     pub check: bool,
-    /// One source only
+    /// One source only; event_feed is the feed (with --full)
     #[arg(long)]
     pub source: Option<String>,
     /// Rows from this key on, or from a time such as 2026-11-16 or 2026-11-16T12:00:00Z (with --full)
@@ -44,7 +46,12 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     store.refuse_standby().await?;
     let mut reader = connect::open_reader(&config.target, "gov-handoff audit reader").await?;
     reader = reader.only_tables().await?;
-    let (sources, mut unreadable) = selected(&store, config, command.source.as_deref()).await?;
+    let feed = includes_feed(&store, &command).await?;
+    let (sources, mut unreadable) = if command.source.as_deref() == Some(FEED) {
+        (vec![], vec![])
+    } else {
+        selected(&store, config, command.source.as_deref()).await?
+    };
     // All bounds are parsed before the lease is taken, so that a wrong one does not block another audit.
     let bound = |source: &Arc<Source>| command.since.as_deref().map(|t| replay::bound(source, t)).transpose();
     let bounds = sources.iter().map(bound).collect::<Result<Vec<_>>>()?;
@@ -61,13 +68,19 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
             Err(e) => return Err(e),
         }
     }
+    if feed {
+        let bar = progress_bar(FEED, reader.feed_head().await?.last);
+        let progress = audit::audit_feed(&store, &reader, &lease, command.check, |p| show(&bar, p)).await?;
+        bar.finish_and_clear();
+        results.push((FEED.to_owned(), progress));
+    }
     // The next audit deletes the names of this one, so they are printed before the lease is given back.
     let told = if command.json {
         print_json(&store, &results, command.full, unreadable.is_empty()).await
     } else {
         print(&store, &results, &command).await
     };
-    drop(kept);
+    kept.end().await;
     store.resign_lease(&lease).await?;
     told?;
     if let Some(first) = unreadable.first() {
@@ -76,6 +89,17 @@ pub async fn run(config: &Config, command: AuditCommand) -> Result<ExitCode> {
     }
     let clean = results.iter().all(|(_, p)| p.clean());
     Ok(ExitCode::from(u8::from(!clean)))
+}
+
+/// Whether the feed is compared with the outbox: in a full audit of everything, or if it is asked for.
+async fn includes_feed(store: &Store, command: &AuditCommand) -> Result<bool> {
+    match command.source.as_deref() {
+        Some(FEED) if !command.full => Err(Error::config("the feed is compared in full; add --full")),
+        Some(name) => Ok(name == FEED),
+        None if !command.full || command.since.is_some() => Ok(false),
+        // Without its worker nothing gives positions to the events of others.
+        None => Ok(store.frontier(event_feed::NAME, FEED).await?.is_some()),
+    }
 }
 
 /// Audits one source, with a progress bar.
@@ -92,7 +116,8 @@ async fn audit_one(
         Err(e) if e.of_source => return Err(e.context(about)),
         bar => bar?,
     };
-    let audit = Audit { store, reader, lease, intake: &config.worker, source, scope };
+    let (intake, resumable) = (config.worker.as_str(), audit::RESUMABLE);
+    let audit = Audit { store, reader, lease, intake, source, scope, resumable };
     let audited = audit.run(|p| show(&bar, p)).await.map_err(|e| e.context(about));
     bar.finish_and_clear();
     audited
@@ -116,14 +141,18 @@ async fn selected(
 }
 
 async fn bar(store: &Store, source: &Source) -> Result<ProgressBar> {
-    let bar = ProgressBar::new(store.row_estimate(source).await?.try_into().unwrap_or(0));
+    Ok(progress_bar(source.name(), store.row_estimate(source).await?))
+}
+
+fn progress_bar(name: &str, rows: i64) -> ProgressBar {
+    let bar = ProgressBar::new(rows.try_into().unwrap_or(0));
     if let Ok(style) =
         ProgressStyle::with_template("{msg:<40} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}")
     {
         bar.set_style(style);
     }
-    bar.set_message(source.name().to_owned());
-    Ok(bar)
+    bar.set_message(name.to_owned());
+    bar
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {
@@ -139,6 +168,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 /// `all`: every source could be read. Keys are printed as they are read, because there may be a million of them.
 async fn print_json(store: &Store, results: &[(String, Progress)], full: bool, all: bool) -> Result<()> {
     let clean = all && results.iter().all(|(_, p)| p.clean());
+    output::note_json();
     output::part(format_args!("{{\"clean\":{clean},\"sources\":["));
     for (i, (name, p)) in results.iter().enumerate() {
         let (comma, source) = (if i > 0 { "," } else { "" }, serde_json::to_string(name)?);
@@ -176,6 +206,7 @@ async fn print(store: &Store, results: &[(String, Progress)], command: &AuditCom
         vec![
             name.clone(),
             number(p.rows),
+            number(p.backlog),
             number(p.missing),
             repaired,
             number(p.doubled),
@@ -183,7 +214,7 @@ async fn print(store: &Store, results: &[(String, Progress)], command: &AuditCom
             format!("{} ms", p.spent_ms),
         ]
     };
-    let header = ["source", "rows", "missing", "repaired", "doubled", "orphans", "took"];
+    let header = ["source", "rows", "backlog", "missing", "repaired", "doubled", "orphans", "took"];
     output::table(&header, &results.iter().map(row).collect::<Vec<_>>());
     for (name, p) in results {
         if let Some(since) = &p.terms.since {

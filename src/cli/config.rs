@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 pub fn run(config: &Config, json: bool, table: bool) -> Result<ExitCode> {
     if table {
-        output::part(config::table());
+        output::line(config::table());
+        output::part(config::options_table());
         return Ok(ExitCode::SUCCESS);
     }
     let pairs = config.pairs();

@@ -196,16 +196,37 @@ async fn replay(config: &Config, store: &Store, decision: &DlqDecision) -> Resul
     if letters.is_empty() {
         return report.print(decision.json);
     }
+    let (jobs, letters): (Vec<_>, Vec<_>) = letters.into_iter().partition(Letter::is_of_a_job);
+    redrive(store, &jobs, decision, &mut report).await?;
+    if letters.is_empty() {
+        return report.print(decision.json);
+    }
     let sources = store.sources(&config.worker).await?;
     let lease = if decision.dry_run { None } else { Some(claim(store).await?) };
     let kept = lease.as_ref().map(|lease| Kept::keep(&config.target, lease, TTL));
     let worked = replay_all(store, &sources, lease.as_ref(), &letters, decision, &mut report).await;
-    drop(kept);
+    if let Some(kept) = kept {
+        kept.end().await;
+    }
     if let Some(lease) = &lease {
         store.resign_lease(lease).await?;
     }
     worked?;
     report.print(decision.json)
+}
+
+/// To replay the letter of a job is to queue the job again.
+async fn redrive(store: &Store, jobs: &[Letter], decision: &DlqDecision, report: &mut Report) -> Result<()> {
+    for letters in jobs.chunks(CHUNK) {
+        let ids: Vec<_> = letters.iter().map(|l| l.id).collect();
+        let done =
+            if decision.dry_run { ids } else { store.redrive_jobs(&ids, decision.actor.as_deref()).await? };
+        for letter in letters.iter().filter(|l| !done.contains(&l.id)) {
+            report.failed(letter, "not_a_dead_letter", "the job is no longer a dead letter");
+        }
+        report.done.extend(done);
+    }
+    Ok(())
 }
 
 async fn replay_all(

@@ -2,17 +2,20 @@
 
 use crate::cli::output;
 use crate::config::Config;
-use crate::core::doctor::{Check, CheckState};
-use crate::error::Result;
+use crate::core::doctor::{self, Check, CheckState};
+use crate::error::{Kind, Result};
 use crate::store::role::Reader;
+use crate::store::worker::FamilyMember;
 use crate::store::{Session, connect};
+use crate::workers;
 use serde_json::json;
 use std::process::ExitCode;
 
 pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
     let store = connect::open(&config.target, "gov-handoff doctor").await?.into_role::<Reader>();
     let replication = connect::open(&config.replication, "gov-handoff doctor").await.map(Session::into_role);
-    let checks = store.examine(config, replication).await?;
+    let mut checks = store.examine(config, replication).await?;
+    checks.extend(family(&store, config).await?);
     let worst = checks.iter().map(|c| c.verdict).max().unwrap_or(CheckState::Ok);
     if json {
         output::json(&json!({ "verdict": worst, "checks": checks }))?;
@@ -20,6 +23,27 @@ pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
         show(&checks);
     }
     Ok(ExitCode::from(u8::from(worst == CheckState::Fail)))
+}
+
+/// The checks about the workers, which the store does not know.
+async fn family(store: &Session<Reader>, config: &Config) -> Result<[Check; 2]> {
+    let states = store.family().await.map(|mut members| {
+        workers::complete(config, &mut members);
+        let state = |m: FamilyMember| (m.worker, m.state, m.paused_by);
+        doctor::workers(
+            &members
+                .into_iter()
+                .filter(|m| workers::is_asked_for(config, &m.worker))
+                .map(state)
+                .collect::<Vec<_>>(),
+        )
+    });
+    let (used, most) = store.connections().await?;
+    let states = match states {
+        Err(e) if e.kind == Kind::Connection => return Err(e),
+        states => states.unwrap_or_else(|e| Check::cannot_tell("workers", e.to_string())),
+    };
+    Ok([states, doctor::connections(used, most, workers::connections(config)?)])
 }
 
 fn show(checks: &[Check]) {

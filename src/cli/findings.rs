@@ -74,5 +74,12 @@ fn row(issue: &Issue) -> Vec<String> {
         pairs.collect::<Vec<_>>().join(" ")
     });
     let seen = issue.last_seen_at.get(..19).unwrap_or(&issue.last_seen_at).to_owned();
-    vec![issue.severity.clone(), issue.key.clone(), format!("x{}", issue.occurrences), seen, state, detail]
+    vec![
+        issue.severity.to_string(),
+        issue.key.clone(),
+        format!("x{}", issue.occurrences),
+        seen,
+        state,
+        detail,
+    ]
 }

@@ -2,6 +2,7 @@
 
 use crate::cli::{output, sources};
 use crate::config::Config;
+use crate::core::definition::Backlog;
 use crate::error::{Error, Kind, Result};
 use crate::store::migrate::StepReport;
 use crate::store::{Session, connect};
@@ -17,6 +18,9 @@ pub struct MigrateCommand {
     /// Print JSON instead of text
     #[arg(long)]
     pub json: bool,
+    /// What becomes of the rows that exist in the tables of the built-in sources; overrides their definitions
+    #[arg(long, value_name = "seed|skip|hand_off")]
+    pub backlog: Option<Backlog>,
     #[command(subcommand)]
     pub action: Option<MigrateAction>,
 }
@@ -43,16 +47,22 @@ pub async fn run(config: &Config, command: MigrateCommand) -> Result<ExitCode> {
         None => {
             let steps = store.migrate(command.dry_run).await?;
             // A fresh database can be run at once: the defaults are loaded where nothing is registered.
-            let loaded =
-                if command.dry_run { vec![] } else { sources::load_defaults(config, &store).await? };
+            let (loaded, fates) = if command.dry_run {
+                (vec![], sources::fates_of_defaults(config, &store, command.backlog).await?)
+            } else {
+                sources::load_defaults(config, &store, command.backlog).await?
+            };
             if command.json {
                 output::json(
-                    &serde_json::json!({ "steps": steps, "sources": loaded, "dry_run": command.dry_run }),
+                    &serde_json::json!({ "steps": steps, "sources": loaded, "backlog": fates, "dry_run": command.dry_run }),
                 )?;
             } else {
                 show(&steps);
                 for name in loaded {
                     output::line(format_args!("source {name} registered"));
+                }
+                for sentence in fates.iter().filter_map(|fate| fate.sentence(command.dry_run)) {
+                    output::line(sentence);
                 }
             }
         }

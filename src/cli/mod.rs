@@ -2,32 +2,45 @@
 
 mod args;
 mod audit;
+mod backfill;
+mod backlog;
+mod candidates;
 mod certificates;
+mod checks;
 mod config;
 pub mod demo;
 mod dlq;
 mod doctor;
+mod events;
+mod explain;
 mod findings;
+mod health;
 mod known;
+mod man;
 mod metrics;
 mod migrate;
 mod output;
+mod pause;
 mod replay;
 mod replication;
+mod rules;
 mod run;
 mod selftest;
 mod settings;
 mod sources;
 mod status;
+mod subscriptions;
 mod time;
 mod trust;
 mod types;
 mod watch;
 
-use crate::config::Config;
+use crate::config::{Config, colour};
+use crate::error::codes::COMMAND_LINE;
 use crate::error::{Error, Kind, Result};
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
+use serde_json::json;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::filter::filter_fn;
@@ -39,7 +52,7 @@ pub fn run() -> Result<ExitCode> {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(e) => {
-            let _ = e.print();
+            refused_arguments(&e);
             return Ok(ExitCode::from(if e.use_stderr() { 2 } else { 0 }));
         }
     };
@@ -47,12 +60,35 @@ pub fn run() -> Result<ExitCode> {
         clap_complete::generate(shell, &mut Arguments::command(), "gov-handoff", &mut std::io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
+    match arguments.command {
+        Command::Man { folder } => return man::run(folder.as_deref()),
+        Command::Explain { code } => return explain::run(code.as_deref()),
+        _ => {}
+    }
     // One thread: the server does most of the work, and a row that moves between threads waits for each to wake up.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Error::new(Kind::Internal, format!("cannot start the runtime: {e}")))?;
     runtime.block_on(dispatch(arguments))
+}
+
+/// Prints why a command could not do its work: a line for people and, where JSON was asked for, an object for programs.
+pub fn report(e: &Error) {
+    eprintln!("error: {}", e.told());
+    if std::env::args_os().any(|argument| argument == "--json") && !output::has_printed_json() {
+        let code = e.stable_code();
+        let told = json!({ "error": { "code": code.id, "kind": code.name.to_lowercase(), "message": e.to_string() } });
+        output::line(format_args!("{told:#}"));
+    }
+}
+
+/// Help and version go out as they are; a wrong argument is an error like any other, with a code.
+fn refused_arguments(e: &clap::Error) {
+    match e.to_string().strip_prefix("error: ") {
+        Some(said) if e.use_stderr() => eprint!("error: {}: {said}", COMMAND_LINE.id),
+        _ => drop(e.print()),
+    }
 }
 
 async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
@@ -66,22 +102,34 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Migrate(command) => migrate::run(&config, command).await,
         Command::Sources(command) => sources::run(&config, command).await,
         Command::Types(command) => types::run(&config, command).await,
+        Command::Rules(command) => rules::run(&config, command).await,
+        Command::Checks(command) => checks::run(&config, command).await,
+        Command::Candidates(command) => candidates::candidates(&config, &command).await,
+        Command::Groups(command) => candidates::groups(&config, &command).await,
         Command::Run { once, .. } => run::run(config, once).await,
-        Command::Status { json } => status::run(&config, json).await,
+        Command::Backfill(command) => backfill::run(config, command).await,
+        Command::Pause(command) => pause::run(&config, &command, true).await,
+        Command::Resume(command) => pause::run(&config, &command, false).await,
+        Command::Status(command) => status::run(&config, &command).await,
+        Command::Health { url } => health::run(&config, url.as_deref()).await,
         Command::Metrics => metrics::run(&config).await,
         Command::Doctor { json } => doctor::run(&config, json).await,
+        Command::Events(command) => events::run(&config, command).await,
         Command::Findings(command) => findings::run(&config, command).await,
         Command::Watch { interval, once, json } => watch::run(&config, &interval, once, json).await,
         Command::Replay(command) => replay::run(&config, command).await,
         Command::Replication { command } => replication::run(&config, command).await,
         Command::Dlq(command) => dlq::run(&config, command).await,
+        Command::Subscriptions(command) => subscriptions::run(&config, command).await,
         Command::Trust(command) => trust::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,
         Command::Retire { before } => certificates::retire(&config, &before).await,
         Command::Selftest(command) => selftest::run(&config, &arguments.settings, command).await,
         Command::Config { json, table } => config::run(&config, json, table),
-        Command::Demo(_) | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
+        Command::Demo(_) | Command::Completions { .. } | Command::Man { .. } | Command::Explain { .. } => {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -93,7 +141,7 @@ fn log_to_stderr(config: &Config) -> Result<()> {
         .map_err(|e| Error::config(format!("log is `{}`: {e}", config.log)))?;
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(colour(std::io::stderr().is_terminal()));
     let lines = if config.log_json { lines.json().boxed() } else { lines.with_target(false).boxed() };
     let subscriber = tracing_subscriber::registry()
         .with(lines)

@@ -3,10 +3,16 @@
 use crate::error::Result;
 use serde::Serialize;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Prints a line. A reader that has gone away (`| head`) is not an error: the command finishes its work.
 pub fn line(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// As [`line`], for a command that has no other work than to print. Returns whether the reader is still there.
+pub fn is_read(text: impl std::fmt::Display) -> bool {
+    writeln!(std::io::stdout().lock(), "{text}").is_ok()
 }
 
 /// Prints a part of a line, for a line that is too long to be built in memory.
@@ -14,10 +20,25 @@ pub fn part(text: impl std::fmt::Display) {
     let _ = write!(std::io::stdout().lock(), "{text}");
 }
 
+/// Whether a JSON document has been printed.
+static JSON_PRINTED: AtomicBool = AtomicBool::new(false);
+
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string_pretty(value)?);
+    note_json();
     Ok(())
+}
+
+/// For a command that prints its JSON in parts.
+pub fn note_json() {
+    JSON_PRINTED.store(true, Ordering::Relaxed);
+}
+
+/// A program that reads the output expects one document: an error after it goes to the other stream only.
+#[must_use]
+pub fn has_printed_json() -> bool {
+    JSON_PRINTED.load(Ordering::Relaxed)
 }
 
 /// Prints rows under a header, each column as wide as its widest cell.

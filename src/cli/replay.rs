@@ -64,7 +64,7 @@ pub async fn run(config: &Config, command: ReplayCommand) -> Result<ExitCode> {
     };
     let kept = Kept::keep(&config.target, &lease, TTL);
     let replayed = replay(&store, &lease, &source, &span, command.dry_run).await;
-    drop(kept);
+    kept.end().await;
     store.resign_lease(&lease).await?;
     let (rows, missing, outcome) = replayed?;
     if command.json {

@@ -5,7 +5,7 @@ use crate::cli::output;
 use crate::config::Config;
 use crate::error::Result;
 use crate::store::connect;
-use crate::store::role::Worker;
+use crate::store::role::ReadWriter;
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ pub async fn run(config: &Config, command: ReplicationCommand) -> Result<ExitCod
 const APPLICATION: &str = "gov-handoff replication";
 
 async fn setup(config: &Config) -> Result<()> {
-    let store = connect::open_patient(&config.target, APPLICATION).await?.into_role::<Worker>();
+    let store = connect::open_patient(&config.target, APPLICATION).await?.into_role::<ReadWriter>();
     let sources = store.sources(&config.worker).await?;
     let mut config = config.clone();
     config.create = true;

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::error::Result;
 use crate::observe;
-use crate::workers::intake;
+use crate::workers;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -34,7 +34,7 @@ pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
         interrupt.recv().await;
         std::process::exit(2);
     });
-    intake::run(config, once, told).await?;
+    workers::run(config, once, told).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,12 +1,14 @@
 //! `sources`: loads, lists, checks and removes definitions.
 
+use crate::cli::backlog::{self, Fate};
 use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::dead_letter::code;
-use crate::core::definition::{SourceDefinition, SourceFile};
+use crate::core::definition::{Backlog, SourceDefinition, SourceFile};
 use crate::core::finding::Severity;
 use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
+use crate::store::backlog::Decided;
 use crate::store::findings::Finding;
 use crate::store::role::{Reads, Writes};
 use crate::store::source::catalogue::Strategy;
@@ -27,6 +29,12 @@ pub enum SourcesCommand {
         /// Check and say what would change, and change nothing
         #[arg(long)]
         dry_run: bool,
+        /// What becomes of the rows that exist in tables that are new here; overrides the definitions
+        #[arg(long, value_name = "seed|skip|hand_off")]
+        backlog: Option<Backlog>,
+        /// Print JSON instead of text
+        #[arg(long)]
+        json: bool,
     },
     /// The registered sources
     List {
@@ -52,10 +60,10 @@ pub enum SourcesCommand {
 pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
     // Errors in a file are reported before a connection is opened.
     match command {
-        SourcesCommand::Apply { file, dry_run } => {
+        SourcesCommand::Apply { file, dry_run, backlog, json } => {
             let definitions = read(file.as_deref())?;
             let store = connect::open(&config.target, "gov-handoff sources").await?;
-            apply(config, &store, &definitions, dry_run).await
+            apply(config, &store, &definitions, &Applying { backlog, dry_run, json }).await
         }
         SourcesCommand::Check { file, json } => {
             let given = file.as_deref().map(|f| read(Some(f))).transpose()?;
@@ -64,7 +72,7 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
                 Some(definitions) => definitions,
                 None => store.sources(&config.worker).await?.iter().map(|s| s.definition.clone()).collect(),
             };
-            check(&store, &definitions, json).await
+            check(config, &store, &definitions, json).await
         }
         SourcesCommand::List { json } => {
             let store = connect::open(&config.target, "gov-handoff sources").await?;
@@ -84,17 +92,53 @@ pub async fn run(config: &Config, command: SourcesCommand) -> Result<ExitCode> {
 }
 
 /// Loads the built-in definitions where none are registered.
-pub async fn load_defaults(config: &Config, store: &Session<impl Reads + Writes>) -> Result<Vec<String>> {
+pub async fn load_defaults(
+    config: &Config,
+    store: &Session<impl Reads + Writes>,
+    given: Option<Backlog>,
+) -> Result<(Vec<String>, Vec<Fate>)> {
     if !store.sources(&config.worker).await?.is_empty() {
-        return Ok(vec![]);
+        return Ok((vec![], vec![]));
     }
     let definitions = read(None)?;
     // All are checked before the first is written: a half of the defaults would look like the operator's choice.
     for definition in &definitions {
         store.accept_source(definition).await?;
     }
-    store.put_sources(&config.worker, &definitions).await?;
-    Ok(definitions.into_iter().map(|d| d.name).collect())
+    let fates = register(config, store, &definitions, given).await?.1;
+    Ok((definitions.into_iter().map(|d| d.name).collect(), fates))
+}
+
+/// What would become of the backlogs of the built-in sources, in a database that need not have our tables yet.
+pub async fn fates_of_defaults(
+    config: &Config,
+    store: &Session<impl Reads + Writes>,
+    given: Option<Backlog>,
+) -> Result<Vec<Fate>> {
+    let registered = store.migration_status().await?.iter().all(|step| step.state == "current")
+        && !store.sources(&config.worker).await?.is_empty();
+    let mut fates = Vec::new();
+    for definition in read(None)?.iter().filter(|_| !registered) {
+        // A table that is not there yet will be made, and will be empty.
+        if store.check_source(definition).await.is_ok() {
+            let rows = store.count_rows(definition).await?;
+            fates.push(Fate::of(definition, given, rows));
+        }
+    }
+    Ok(fates)
+}
+
+/// Registers or redefines sources. The backlogs of new ones are read first, in a snapshot each.
+async fn register(
+    config: &Config,
+    store: &Session<impl Reads + Writes>,
+    definitions: &[SourceDefinition],
+    given: Option<Backlog>,
+) -> Result<(Vec<String>, Vec<Fate>)> {
+    let backlogs = backlog::read(config, store, definitions, given, false).await?;
+    let put = store.put_sources(&config.worker, definitions, &backlogs.boundaries).await;
+    backlog::forget_unused(store, &backlogs).await?;
+    Ok((put?, backlogs.fates))
 }
 
 /// Reads and compiles a file. A definition that cannot run is rejected before the database is touched.
@@ -126,12 +170,20 @@ fn read(file: Option<&Path>) -> Result<Vec<SourceDefinition>> {
     Ok(parsed.sources)
 }
 
+/// How definitions are applied.
+struct Applying {
+    backlog: Option<Backlog>,
+    dry_run: bool,
+    json: bool,
+}
+
 async fn apply(
     config: &Config,
     store: &Store,
     definitions: &[SourceDefinition],
-    dry_run: bool,
+    how: &Applying,
 ) -> Result<ExitCode> {
+    let dry_run = how.dry_run;
     // All are checked before the first is written: a bad file changes nothing.
     for definition in definitions {
         store.accept_source(definition).await?;
@@ -144,15 +196,31 @@ async fn apply(
             return Err(Error::new(Kind::Refused, problem));
         }
     }
-    let outcomes = if dry_run {
-        vec!["checked".to_owned(); definitions.len()]
+    let (outcomes, fates) = if dry_run {
+        let backlogs = backlog::read(config, store, definitions, how.backlog, true).await?;
+        (vec!["checked".to_owned(); definitions.len()], backlogs.fates)
     } else {
-        store.put_sources(&config.worker, definitions).await?
+        register(config, store, definitions, how.backlog).await?
     };
+    let mut values = Vec::new();
     for (definition, outcome) in definitions.iter().zip(outcomes) {
-        output::line(format_args!("source {} {outcome}", definition.name));
-        if let Some(problem) = unstreamed(store, definition).await? {
-            output::line(format_args!("source {} is read from its table only: {problem}", definition.name));
+        let fate = fates.iter().find(|fate| fate.source == definition.name);
+        let apart = unstreamed(store, definition).await?;
+        if how.json {
+            values.push(serde_json::json!({
+                "source": definition.name, "outcome": outcome, "backlog": fate, "table_only_because": apart,
+            }));
+        } else {
+            output::line(format_args!("source {} {outcome}", definition.name));
+            if let Some(sentence) = fate.and_then(|fate| fate.sentence(dry_run)) {
+                output::line(sentence);
+            }
+            if let Some(problem) = apart {
+                output::line(format_args!(
+                    "source {} is read from its table only: {problem}",
+                    definition.name
+                ));
+            }
         }
         if !dry_run {
             for kind in [code::PAYLOAD, code::VECTOR] {
@@ -161,11 +229,20 @@ async fn apply(
             }
         }
     }
+    if how.json {
+        output::json(&values)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> Result<ExitCode> {
+async fn check(
+    config: &Config,
+    store: &Store,
+    definitions: &[SourceDefinition],
+    json: bool,
+) -> Result<ExitCode> {
     let (mut rows, mut values, mut sound) = (Vec::new(), Vec::new(), true);
+    let decided = decided(config, store).await?;
     for definition in definitions {
         let contents = store.contents_in(definition).await?;
         let (state, how) = match store.accept_source(definition).await {
@@ -184,15 +261,35 @@ async fn check(store: &Store, definitions: &[SourceDefinition], json: bool) -> R
             Some(problem) if state == "ok" => format!("{how}; never streamed: {problem}"),
             _ => how,
         };
-        rows.push(vec![definition.name.clone(), state.to_owned(), how.clone()]);
-        values.push(serde_json::json!({ "source": definition.name, "state": state, "reads": how }));
+        let decided = decided.iter().find(|d| d.source == definition.name);
+        let backlog = backlog_of(definition, decided);
+        values.push(serde_json::json!({
+            "source": definition.name, "state": state, "reads": how, "backlog": definition.backlog, "boundary": decided,
+        }));
+        rows.push(vec![definition.name.clone(), state.to_owned(), backlog, how]);
     }
     if json {
         output::json(&values)?
     } else {
-        output::table(&["source", "state", "read"], &rows)
+        output::table(&["source", "state", "backlog", "read"], &rows)
     }
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What was decided about the backlogs; nothing where the sources are checked before our tables are made.
+async fn decided(config: &Config, store: &Store) -> Result<Vec<Decided>> {
+    match store.sources(&config.worker).await {
+        Err(e) if e.kind == Kind::Catalogue => Ok(vec![]),
+        _ => store.backlogs().await,
+    }
+}
+
+/// What became of a source's backlog, or what its definition asks for.
+fn backlog_of(definition: &SourceDefinition, decided: Option<&Decided>) -> String {
+    match decided {
+        Some(d) => format!("{} {}", d.policy, output::count(d.rows)),
+        None => definition.backlog.name().to_owned(),
+    }
 }
 
 /// Why a stream cannot bring the source, if it cannot.
@@ -203,8 +300,15 @@ async fn unstreamed(store: &Store, definition: &SourceDefinition) -> Result<Opti
 
 async fn list(config: &Config, store: &Store, json: bool) -> Result<ExitCode> {
     let sources = store.sources(&config.worker).await?;
+    let decided = store.backlogs().await?;
     if json {
-        output::json(&sources.iter().map(|s| &s.definition).collect::<Vec<_>>())?;
+        let value = |s: &Arc<Source>| {
+            let mut value = serde_json::to_value(&s.definition)?;
+            let boundary = decided.iter().find(|d| d.source == s.name());
+            value["boundary"] = serde_json::to_value(boundary)?;
+            Ok(value)
+        };
+        output::json(&sources.iter().map(value).collect::<Result<Vec<_>>>()?)?;
     } else {
         let row = |s: &Arc<Source>| {
             let d = &s.definition;
@@ -214,10 +318,11 @@ async fn list(config: &Config, store: &Store, json: bool) -> Result<ExitCode> {
                 format!("{} {}", d.id.column, d.id.id_type.sql_name()),
                 d.order.as_ref().map_or_else(|| "-".to_owned(), |o| o.column.clone()),
                 d.rules.len().to_string(),
+                backlog_of(d, decided.iter().find(|b| b.source == d.name)),
             ]
         };
         output::table(
-            &["source", "table", "key", "order", "rules"],
+            &["source", "table", "key", "order", "rules", "backlog"],
             &sources.iter().map(row).collect::<Vec<_>>(),
         );
     }

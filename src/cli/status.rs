@@ -1,23 +1,93 @@
-//! `status`: the state of the worker and its sources. Exit code 1 when something is wrong.
+//! `status`: one verdict, and what it rests on. The exit code agrees with the words.
 
 use crate::cli::output;
-use crate::config::Config;
-use crate::error::Result;
-use crate::store::connect;
+use crate::config::{Config, parse_span};
+use crate::core::standing::{State, Verdict};
+use crate::error::{Error, Policy, Result};
+use crate::store::full_audit::AuditStatus;
 use crate::store::status::{FindingStatus, SourceStatus, Status, StreamStatus, WorkerStatus};
+use crate::store::worker::FamilyMember;
+use crate::store::{Session, connect, role};
+use crate::workers;
+use clap::Args;
+use serde::Serialize;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 
-pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
-    let store = connect::open_observer(&config.target, "gov-handoff status").await?;
-    let status = store.status(&config.worker, &config.slot).await?;
-    if json {
-        output::json(&status)?
-    } else {
-        show(&status)
+#[derive(Args)]
+pub struct StatusCommand {
+    /// Print JSON instead of text; docs/status.md describes it
+    #[arg(long)]
+    json: bool,
+    /// Show it again and again, until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// How often, with --watch
+    #[arg(long, default_value = "2s", requires = "watch")]
+    interval: String,
+}
+
+/// The output in JSON.
+#[derive(Serialize)]
+struct Shown<'a> {
+    verdict: &'a Verdict,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+pub async fn run(config: &Config, command: &StatusCommand) -> Result<ExitCode> {
+    if !command.watch {
+        let session = connect::open_observer(&config.target, "gov-handoff status").await?;
+        return Ok(ExitCode::from(look(&session, config, command.json).await?.exit_code()));
     }
-    let alive = status.worker.as_ref().is_some_and(|w| w.alive);
-    let healthy = alive && status.dead_letters == 0 && !status.findings.iter().any(|f| f.severity != "info");
-    Ok(ExitCode::from(u8::from(!healthy)))
+    let every = parse_span(&command.interval)
+        .map_err(|problem| Error::config(format!("--interval is `{}`; {problem}", command.interval)))?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut session = None;
+    loop {
+        let state = match again(&mut session, config, command.json).await {
+            Ok(state) => state,
+            // The server is away for a while: nothing can be told, and the next look may tell again.
+            Err(e) if e.policy() == Policy::Retry => {
+                session = None;
+                output::line(format_args!("{}: {}", State::CannotTell.name(), e.told()));
+                State::CannotTell
+            }
+            Err(e) => return Err(e),
+        };
+        tokio::select! {
+            _ = terminate.recv() => return Ok(ExitCode::from(state.exit_code())),
+            _ = interrupt.recv() => return Ok(ExitCode::from(state.exit_code())),
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+async fn again(session: &mut Option<Session<role::Onlooker>>, config: &Config, json: bool) -> Result<State> {
+    let session = match session {
+        Some(session) => session,
+        None => session.insert(connect::open_observer(&config.target, "gov-handoff status").await?),
+    };
+    // A terminal is drawn anew; into a file one picture follows the other.
+    if std::io::stdout().is_terminal() && !json {
+        output::part("\u{1b}[H\u{1b}[2J");
+    }
+    look(session, config, json).await
+}
+
+async fn look(session: &Session<role::Onlooker>, config: &Config, json: bool) -> Result<State> {
+    let mut status = session.status(&config.worker, &config.slot, config.audit_every).await?;
+    workers::complete(config, &mut status.workers);
+    let verdict = status.verdict(&config.worker);
+    if json {
+        output::json(&Shown { verdict: &verdict, status: &status })?;
+    } else {
+        output::line(&verdict.sentence);
+        output::line("");
+        show(&status);
+    }
+    Ok(verdict.state)
 }
 
 fn show(status: &Status) {
@@ -37,7 +107,11 @@ fn show(status: &Status) {
     }
     show_waiting(status);
     output::line("");
+    show_family(&status.workers);
+    output::line("");
     show_sources(&status.sources);
+    output::line("");
+    show_audits(&status.audits);
     if !status.findings.is_empty() {
         output::line("");
         show_findings(&status.findings);
@@ -104,24 +178,94 @@ fn show_waiting(status: &Status) {
     ));
 }
 
+fn show_family(workers: &[FamilyMember]) {
+    let number = |n: Option<i64>| n.map_or_else(|| "-".to_owned(), output::count);
+    let row = |w: &FamilyMember| {
+        vec![
+            State::of_worker(&w.state).name().to_owned(),
+            w.worker.clone(),
+            match (&w.state[..], &w.paused_because) {
+                ("paused", Some(why)) => format!("paused: {why}"),
+                (state, _) => state.to_owned(),
+            },
+            w.tick_age_seconds.map_or_else(|| "-".to_owned(), |age| format!("{age:.0} s")),
+            number(w.rows_seen),
+            number(w.effects),
+            number(w.dead_lettered),
+            w.phase.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    let rows: Vec<_> = workers.iter().map(row).collect();
+    output::table(&["", "worker", "state", "ticked", "rows", "effects", "dead", "phase"], &rows);
+}
+
 fn show_sources(sources: &[SourceStatus]) {
     let row = |s: &SourceStatus| {
         vec![
+            if s.complete_through.is_some() { State::Ok } else { State::CannotTell }.name().to_owned(),
             s.source.clone(),
+            s.complete_through.clone().unwrap_or_else(|| "not proven yet".to_owned()),
             output::count(s.rows_seen),
             output::count(s.signals),
             output::count(s.dead_lettered),
             output::count(s.open_ranges),
+            match (&s.backlog, s.backlog_rows) {
+                (Some(policy), Some(rows)) if rows > 0 => format!("{policy} {}", output::count(rows)),
+                _ => "-".to_owned(),
+            },
             s.watermark_id.clone().unwrap_or_else(|| "-".to_owned()),
             s.watermark_at.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
     let rows: Vec<_> = sources.iter().map(row).collect();
-    output::table(&["source", "rows", "signals", "dead", "holes", "last id", "last time"], &rows);
+    output::table(
+        &[
+            "",
+            "source",
+            "complete through",
+            "rows",
+            "signals",
+            "dead",
+            "holes",
+            "backlog",
+            "last id",
+            "last time",
+        ],
+        &rows,
+    );
+}
+
+fn show_audits(audits: &[AuditStatus]) {
+    let number = |n: Option<i64>| n.map_or_else(|| "-".to_owned(), output::count);
+    let row = |a: &AuditStatus| {
+        let audited = a.started_at.clone().unwrap_or_else(|| "not yet".to_owned());
+        vec![
+            a.source.clone(),
+            match a.rows_so_far {
+                Some(rows) if a.unfinished => {
+                    format!("{audited}, again: {} rows so far", output::count(rows))
+                }
+                _ => audited,
+            },
+            a.due_at.clone().unwrap_or_else(|| "never".to_owned()),
+            number(a.missing),
+            number(a.doubled),
+            number(a.orphans),
+        ]
+    };
+    let rows: Vec<_> = audits.iter().map(row).collect();
+    output::table(&["source", "audited in full", "due", "missing", "doubled", "orphans"], &rows);
 }
 
 fn show_findings(findings: &[FindingStatus]) {
-    let row = |f: &FindingStatus| vec![f.severity.clone(), f.key.clone(), format!("x{}", f.occurrences)];
+    let row = |f: &FindingStatus| {
+        vec![
+            f.severity.clone(),
+            f.key.clone(),
+            f.since.clone().unwrap_or_else(|| "-".to_owned()),
+            format!("x{}", f.occurrences),
+        ]
+    };
     let rows: Vec<_> = findings.iter().map(row).collect();
-    output::table(&["severity", "finding", "times"], &rows);
+    output::table(&["severity", "finding", "since", "times"], &rows);
 }

@@ -18,13 +18,13 @@ pub enum TrustCommand {
         json: bool,
     },
     /// Trust a producer, and hand off what was captured of it
-    Grant(TrustChange),
+    Grant(TrustArguments),
     /// Capture a producer's rows from now on instead of handing them off; what was handed off stays
-    Revoke(TrustChange),
+    Revoke(TrustArguments),
 }
 
 #[derive(Args)]
-pub struct TrustChange {
+pub struct TrustArguments {
     /// The source whose list of producers is changed
     #[arg(long)]
     pub source: String,
@@ -73,7 +73,7 @@ async fn list(store: &Store, config: &Config, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<ExitCode> {
+async fn set(store: &Store, config: &Config, change: &TrustArguments, trusted: bool) -> Result<ExitCode> {
     known::source(&store.sources(&config.worker).await?, &change.source)?;
     let (changed, promoted) = if change.dry_run {
         preview(store, config, change, trusted).await?
@@ -82,7 +82,7 @@ async fn set(store: &Store, config: &Config, change: &TrustChange, trusted: bool
         let done = store.set_trust(&config.worker, &change.source, &change.producer, trusted, actor).await?;
         (done.changed, done.promoted + promote_rest(store, config, trusted).await?)
     };
-    let TrustChange { source, producer, .. } = change;
+    let TrustArguments { source, producer, .. } = change;
     if change.json {
         output::json(&json!({
             "source": source, "producer": producer, "trusted": trusted, "changed": changed,
@@ -124,7 +124,12 @@ async fn promote_rest(store: &Store, config: &Config, trusted: bool) -> Result<i
 }
 
 /// What the gate would do, without doing it.
-async fn preview(store: &Store, config: &Config, change: &TrustChange, trusted: bool) -> Result<(bool, i64)> {
+async fn preview(
+    store: &Store,
+    config: &Config,
+    change: &TrustArguments,
+    trusted: bool,
+) -> Result<(bool, i64)> {
     let policies = store.trust(&config.worker).await?;
     let Some(policy) = policies.into_iter().find(|p| p.source == change.source) else {
         return Err(Error::config(format!("unknown source {}", change.source)));

@@ -29,7 +29,7 @@ pub enum TypesCommand {
 
 #[derive(Args)]
 pub struct TypeSelection {
-    /// Such as governance.handoff.object_born, or just object_born
+    /// Such as governance.handoff.object_born, or just object_born; for another domain iu/draft_created
     pub types: Vec<String>,
     /// Every type of handoff, with certificates and heartbeats
     #[arg(long, conflicts_with = "types")]
@@ -110,13 +110,16 @@ async fn deactivate(store: &Store, selection: TypeSelection) -> Result<ExitCode>
 
 async fn selected(store: &Store, selection: TypeSelection) -> Result<Vec<String>> {
     if selection.all || selection.findings {
-        let chosen =
-            |name: &str| if name.starts_with(KIND_PREFIX) { selection.all } else { selection.findings };
+        let chosen = |name: &str| match name {
+            name if name.starts_with(KIND_PREFIX) => selection.all,
+            // Types of other domains are activated one by one.
+            name => selection.findings && !name.contains('/'),
+        };
         let names = store.event_types().await?.into_iter().map(|t| t.event_type);
         return Ok(names.filter(|name| chosen(name)).collect());
     }
     let full = |name: String| {
-        if name.contains('.') || name == "queue_worker_silent" {
+        if name.contains(['.', '/']) || name == "queue_worker_silent" {
             name
         } else {
             format!("{KIND_PREFIX}{name}")

@@ -2,6 +2,7 @@
 
 use crate::cli::output;
 use crate::config::{Config, parse_span};
+use crate::core::finding::Silence;
 use crate::error::{Error, Policy, Result};
 use crate::store::connect;
 use crate::store::role::Writer;
@@ -23,11 +24,13 @@ pub async fn run(config: &Config, interval: &str, once: bool, json: bool) -> Res
         };
         match looked.await {
             Ok(watched) => {
-                silent = watched.iter().any(|w| w.verdict != "ok");
+                silent = watched.iter().any(|w| w.verdict != Silence::Ok);
                 if json { output::json(&watched)? } else { show(&watched) }
             }
             // The watchdog must outlive what it watches: after a restart of the server it asks again.
-            Err(e) if !once && e.policy() == Policy::Retry => tracing::warn!(error = %e, "could not look"),
+            Err(e) if !once && e.policy() == Policy::Retry => {
+                tracing::warn!(error = %e.told(), "could not look")
+            }
             Err(e) => return Err(e),
         }
         if once {
@@ -52,7 +55,7 @@ fn show(watched: &[WorkerWatch]) {
         .map(|w| {
             let state = if w.resigned { "resigned" } else { "" };
             vec![
-                w.verdict.clone(),
+                w.verdict.name().to_owned(),
                 w.worker.clone(),
                 format!("{:.1} s", w.silent_seconds),
                 format!("{:.1} s", w.cadence_seconds),

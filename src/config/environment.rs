@@ -1,7 +1,9 @@
 //! The environment: which variables are ours, which are rejected, and which file it names.
 
 use super::settings::SETTINGS;
+use super::target::{OPTIONS, PLACES};
 use super::words::nearest;
+use crate::error::codes::UNKNOWN_SETTING;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -13,22 +15,14 @@ pub(super) const PREFIX: &str = "GOV_HANDOFF_";
 /// The variables that are valid text. The others usually belong to other programs. One of ours that is not valid text
 /// is rejected: ignoring it would mean running with another setting than was given.
 pub(super) fn readable(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<HashMap<String, String>> {
-    const READ: [&str; 8] = [
-        "DATABASE_URL",
-        "PGHOST",
-        "PGPORT",
-        "PGUSER",
-        "PGPASSWORD",
-        "PGDATABASE",
-        "PGSSLMODE",
-        "PGSSLROOTCERT",
-    ];
+    let options = || OPTIONS.iter().map(|option| option.variable).chain(PLACES).chain(["DATABASE_URL"]);
+    let is_read = |name: &str| name.starts_with(PREFIX) || options().any(|known| known == name);
     let mut env = HashMap::new();
     for (name, value) in vars {
         let Ok(name) = name.into_string() else { continue };
         match value.into_string() {
             Ok(value) => drop(env.insert(name, value)),
-            Err(_) if READ.contains(&name.as_str()) || name.starts_with(PREFIX) => {
+            Err(_) if is_read(&name) => {
                 return Err(Error::config(format!("{name} is not valid UTF-8; set it again or unset it")));
             }
             Err(_) => {}
@@ -59,7 +53,7 @@ pub(super) fn refuse_unknown(env: &HashMap<String, String>) -> Result<()> {
     } else {
         format!("behind {PREFIX} stands one of CONFIG, {}", keys.join(", ").to_uppercase())
     };
-    Err(Error::config(format!("{PREFIX}{name} is not a setting; {help}")))
+    Err(Error::of(&UNKNOWN_SETTING, format!("{PREFIX}{name} is not a setting; {help}")))
 }
 
 /// Whether a variable is a setting, or has our prefix for another reason: for the embedded servers, for tests, or from
@@ -96,8 +90,8 @@ mod tests {
             ("GOV_HANDOFF_TEST_SEED", "1"),
             ("GOV_HANDOFF_REQUIRE_15", "1"),
             ("GOV_HANDOFF_SERVICE_HOST", "10.0.0.1"),
-            ("GOV_HANDOFF_PORT", "tcp://10.0.0.1:9187"),
-            ("GOV_HANDOFF_PORT_9187_TCP_ADDR", "10.0.0.1"),
+            ("GOV_HANDOFF_PORT", "tcp://10.0.0.1:9642"),
+            ("GOV_HANDOFF_PORT_9642_TCP_ADDR", "10.0.0.1"),
             ("GOV_HANDOFF_UNSET", ""),
             ("GOV_HANDOFFS", "not ours"),
         ];

@@ -1,7 +1,9 @@
 //! Every setting, declared once: its name, type, default, check and help. The keys of the file, the variables of the
 //! environment, the help of flags, the output of `config` and the table of `docs/configuration.md` all come from here.
 
-use super::value::{LogFormat, Url, Value, at_least, at_most, between, slot_name, worth_a_slot};
+use super::value::{
+    LogFormat, SettingValue, Url, WorkerNames, at_least, at_most, between, slot_name, worth_a_slot,
+};
 use crate::core::mode::Intent;
 use crate::core::pace::OffPeakWindow;
 use crate::error::{Error, Result};
@@ -69,7 +71,7 @@ macro_rules! settings {
 }
 
 settings! {
-    database_url: Option<Url> = "", any, "The database. sslmode and sslrootcert work as in libpq, except that verify-ca, and require with sslrootcert, also check the name. Client certificates, .pgpass and service files are not read [default: DATABASE_URL, else the PG* variables]";
+    database_url: Option<Url> = "", any, "The database, as a URL or in the form `key=value`. Options, PG variables, .pgpass and service files work as in libpq; what cannot be honoured is rejected by name [default: DATABASE_URL, else the PG* variables]";
     replication_url: Option<Url> = "", any, "Where the role that streams connects, if it is another role. It must reach the same server and database [default: database_url]";
     mode: Intent = "auto", any, "auto: stream, else poll. stream: never poll for latency. poll: no replication role needed";
     slot: Option<String> = "", slot_name, "The replication slot; created where it is missing and the role may. 1 to 63 characters of a-z, 0-9 and _ [default: gov_handoff_<database>]";
@@ -87,15 +89,20 @@ settings! {
     audit_interval: Duration = "5m", any, "One audit row per interval and source in registry_changelog, if rows came";
     heartbeat_interval: Duration = "60s", any, "How often the event governance.handoff.heartbeat sums up the work";
     lag_limit: Duration = "60s", any, "A lag of this much is a finding, of five times this much a high one";
-    storm_percent: u8 = "50", between(1, 100), "A storm: more than this share of all groups becomes dirty within one second; 1 to 100";
-    storm_floor: u64 = "100", any, "Fewer dirty groups than this are never a storm";
-    throttle_pause: Duration = "250ms", at_most("5s", "batches must go on, and the log waits for them"), "In a storm or under load a lane pauses before each batch: nine times the last batch's duration, at most this; at most 5s";
+    storm_percent: u8 = "50", between(1, 100), "A storm: one invalidation concerns more than this share of all groups; 1 to 100";
+    storm_floor: u64 = "100", any, "Fewer groups than this are never a storm";
+    throttle_pause: Duration = "250ms", at_most("5s", "batches must go on, and the log waits for them"), "Under load a lane pauses before each batch, and in a storm the scan between two steps: nine times the last one's duration, at most this; at most 5s";
     max_lock_waits: u64 = "20", any, "Load: more sessions than this wait for locks, or one session waits for a lock of gov-handoff";
     max_standby_lag_mb: u64 = "1024", any, "Load: a standby is further behind than this. The role needs pg_read_all_stats to see it";
     slow_read: Duration = "2s", any, "Load: two reads in a row of one source take longer than this";
-    off_peak: Vec<OffPeakWindow> = "", any, "When certifying passes may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
-    worker: String = "gov_handoff_intake", any, "The name of the lease and of the cursors";
-    listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9187. The daemon serves GET /metrics and GET /healthz there [default: nowhere]";
+    audit_every: Duration = "24h", any, "How often gov_periodic_full_audit compares every row of every source with its signals, within off_peak, and has candidates past their time checked again. 0s: never";
+    off_peak: Vec<OffPeakWindow> = "", any, "When certifying passes and full audits may run, such as 22:00-06:00,12:00-13:00, in UTC [default: always]";
+    backfill_rate: u64 = "0", any, "The most rows a second that gov_backfill_sweep reads of a backlog; 0 for no limit";
+    worker: String = "gov_handoff_intake", any, "The name of the intake's lease and cursors";
+    workers: WorkerNames = "all", any, "Which workers `run` runs: all, or names with commas between, such as gov_handoff_intake,gov_candidate_scan. Instances share them by their leases";
+    scan_shards: u8 = "1", between(1, 64), "How many candidate scans share the groups, 1 to 64. Each has a lease of its own. The instance with the lease of the first one decides";
+    stale_after: Duration = "168h", at_least("1s", "every verdict would be stale at once"), "How long a verdict counts; after that its group is scanned again; at least 1s";
+    listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9642. The daemon serves GET /metrics, /livez and /readyz there [default: nowhere]";
     log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::capture=debug`. Row values are never logged [default: info for run, warn for other commands]";
     log_format: LogFormat = "text", any, "text or json, on stderr";
 }
@@ -105,7 +112,7 @@ fn any<T>(_: &T) -> std::result::Result<(), String> {
     Ok(())
 }
 
-fn checked<T: Value>(
+fn checked<T: SettingValue>(
     name: &str,
     text: &str,
     check: impl Fn(&T) -> std::result::Result<(), String>,

@@ -1,34 +1,65 @@
-//! The database and how to connect to it: a URL or the usual `PG*` variables. The password is never shown.
+//! The database and how to connect to it: a URL, the usual `PG*` variables, a service file, a password file. The password is
+//! never shown.
 //!
-//! The priority for each part (host, port, user, password, database, TLS) is that of all settings: flags over
-//! environment over file. If a flag or the environment gives the URL, the `PG*` variables fill only the parts that it
-//! leaves open, as with libpq. If the file gives the URL, a `PG*` variable replaces that part of it. A password belongs
-//! to its user: if `PGUSER` names another user than the file's URL, the file's password is not used. The file's
-//! `replication_url` follows `PGHOST`, `PGPORT`, `PGDATABASE` and TLS, so that the daemon does not stream from one
-//! server and write to another. It keeps its own user and password.
+//! The priority for each option is that of all settings: flags over environment over file. If a flag or the environment gives
+//! the URL, a service and the `PG*` variables fill only what it leaves open, as with libpq. If the file gives the URL, a
+//! variable replaces that option of it. A password belongs to its user: if `PGUSER` names another user than the file's URL,
+//! the file's password is not used. The file's `replication_url` follows the variables too, so that the daemon does not
+//! stream from one server and write to another. It keeps its own user and password.
 
+mod files;
+mod merge;
+mod options;
 mod parse;
+mod passfile;
+mod place;
+mod service;
 mod tls;
 
+use crate::error::codes::{NOT_HONOURED, URL_UNREADABLE};
 use crate::error::{Error, Result};
-use parse::Asked;
+use merge::{Merged, merge};
+pub use options::table as options_table;
+pub(super) use options::{OPTIONS, PLACES};
+pub use place::Place;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-pub use tls::Tls;
-use tls::Wish;
-use tokio_postgres::config::{ChannelBinding, Host, SslMode};
+pub use tls::{Encryption, Secured, Tls};
+use tokio_postgres::config::LoadBalanceHosts;
+use uuid::Uuid;
 
 #[derive(Clone)]
 pub struct Target {
+    /// Everything but the place and the encryption.
     pg: tokio_postgres::Config,
-    pub tls: Tls,
-    /// Trusted root certificates in PEM; by default those of the web.
-    pub root_cert: Option<PathBuf>,
+    places: Vec<Place>,
+    pub secured: Secured,
+    /// Which of the places will do.
+    pub wanted: Wanted,
+    /// How long connecting to one place may take, if the user said so.
+    pub connect_timeout: Option<Duration>,
+    /// What the user calls our sessions, beside the name they have.
+    pub application: Option<String>,
+    /// The owner of the lease under which the sessions are opened, if a worker opens them. Sessions bear its name.
+    pub owner: Option<Arc<str>>,
 }
 
-/// A server that does not answer within this time counts as absent. The caller backs off and retries.
+/// libpq's `target_session_attrs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    /// A standby if one of the places is one, else any.
+    PreferStandby,
+}
+
+/// A server whose machine does not answer within this time counts as absent. The caller backs off and retries.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The connection ends if the peer's machine does not acknowledge sent data for this long.
@@ -48,59 +79,57 @@ pub enum Given {
 impl Target {
     pub fn parse(url: Option<&str>, given: Given, env: &HashMap<String, String>) -> Result<Self> {
         let var = |name: &str| env.get(name).filter(|v| !v.is_empty());
-        let Asked { mut pg, tls: asked } = parse::parse(url.unwrap_or_default())?;
-        if given != Given::Above {
-            pg = below(&pg, given, var);
+        let merged = merge(url, given, env)?;
+        let user = merged.owned("user").or_else(|| var("USER").cloned()).ok_or_else(|| {
+            Error::config(
+                "no database user: set DATABASE_URL=postgres://user@host/database, --database-url or PGUSER",
+            )
+        })?;
+        let mut places = place::places(&merged)?;
+        let secured = tls::decide(&merged, var)?;
+        let mut pg = tokio_postgres::Config::new();
+        let database = merged.owned("dbname").unwrap_or_else(|| user.clone());
+        let secrets =
+            Secrets { merged: &merged, home: var("HOME").map(Path::new), database: &database, user: &user };
+        secrets.give(&mut places)?;
+        pg.user(user).dbname(database);
+        pg.load_balance_hosts(load_balance(merged.get("load_balance_hosts"))?);
+        if let Some(options) = merged.get("options") {
+            pg.options(options);
         }
-        if pg.get_hosts().is_empty() {
-            pg.host(var("PGHOST").map_or("127.0.0.1", String::as_str));
-        }
-        if pg.get_ports().is_empty()
-            && let Some(port) = var("PGPORT")
-        {
-            pg.port(
-                port.parse()
-                    .map_err(|_| Error::config(format!("PGPORT is `{port}`; it must be a port number")))?,
-            );
-        }
-        if pg.get_user().is_none() {
-            let user = var("PGUSER").or_else(|| var("USER")).ok_or_else(|| {
-                Error::config("no database user: set DATABASE_URL=postgres://user@host/database, --database-url or PGUSER")
-            })?;
-            pg.user(user);
-        }
-        if pg.get_password().is_none()
-            && let Some(password) = var("PGPASSWORD")
-        {
-            pg.password(password);
-        }
-        if pg.get_dbname().is_none() {
-            let database =
-                var("PGDATABASE").cloned().or_else(|| pg.get_user().map(str::to_owned)).unwrap_or_default();
-            pg.dbname(&database);
-        }
-        let usual = Wish { mode: var("PGSSLMODE").cloned(), root: var("PGSSLROOTCERT").cloned() };
-        let bound = pg.get_channel_binding() == ChannelBinding::Require;
-        let (tls, root) = if given == Given::Above {
-            tls::decide(asked, usual, bound, false)?
-        } else {
-            tls::decide(usual, asked, bound, true)?
-        };
-        pg.ssl_mode(match tls {
-            Tls::Disable => SslMode::Disable,
-            Tls::Prefer => SslMode::Prefer,
-            Tls::Require | Tls::VerifyFull => SslMode::Require,
-        });
         pg.connect_timeout(CONNECT_TIMEOUT).keepalives(true).keepalives_idle(Duration::from_secs(15));
         // A lost connection is noticed within a lease, whether the daemon waits for the server or the server for the
         // daemon.
         pg.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3).tcp_user_timeout(UNHEARD);
-        Ok(Self { pg, tls, root_cert: root.map(PathBuf::from) })
+        Ok(Self {
+            pg,
+            places,
+            secured,
+            wanted: wanted(merged.get("target_session_attrs"))?,
+            connect_timeout: connect_timeout(&merged)?,
+            application: merged.owned("application_name"),
+            owner: None,
+        })
     }
 
+    /// The driver's settings for one place.
     #[must_use]
-    pub fn pg(&self) -> &tokio_postgres::Config {
-        &self.pg
+    pub fn pg(&self, place: &Place) -> tokio_postgres::Config {
+        let mut pg = self.pg.clone();
+        pg.host(&place.host).port(place.port);
+        if let Some(address) = place.address {
+            pg.hostaddr(address);
+        }
+        if let Some(password) = &place.password {
+            pg.password(password);
+        }
+        pg
+    }
+
+    /// The options that the user wants the server to start each session with.
+    #[must_use]
+    pub fn options(&self) -> Option<&str> {
+        self.pg.get_options()
     }
 
     #[must_use]
@@ -113,39 +142,28 @@ impl Target {
         self.pg.get_user().unwrap_or_default()
     }
 
+    /// Every place, in the order in which they are to be tried.
     #[must_use]
-    pub fn password(&self) -> String {
-        self.pg.get_password().map(|p| String::from_utf8_lossy(p).into_owned()).unwrap_or_default()
+    pub fn places(&self) -> Vec<Place> {
+        let mut places = self.places.clone();
+        if self.pg.get_load_balance_hosts() == LoadBalanceHosts::Random {
+            places.sort_by_cached_key(|_| Uuid::new_v4());
+        }
+        places
     }
 
-    /// The first host. A socket directory starts with a slash.
+    /// The same at one of its places only.
     #[must_use]
-    pub fn host(&self) -> String {
-        self.places().swap_remove(0).0
-    }
-
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.places().swap_remove(0).1
-    }
-
-    /// Every host and port of the URL, in its order.
-    #[must_use]
-    pub fn places(&self) -> Vec<(String, u16)> {
-        let ports = self.pg.get_ports();
-        let port = |i: usize| ports.get(i).or(ports.first()).copied().unwrap_or(5432);
-        let name = |host: &Host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
-        };
-        self.pg.get_hosts().iter().enumerate().map(|(i, host)| (name(host), port(i))).collect()
+    pub fn at(&self, place: &Place) -> Self {
+        Self { places: vec![place.clone()], wanted: Wanted::Any, ..self.clone() }
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let secret = if self.pg.get_password().is_some() { ":***" } else { "" };
-        write!(f, "postgres://{}{secret}@{}:{}/{}", self.user(), self.host(), self.port(), self.database())
+        let secret = if self.places.iter().any(|place| place.password.is_some()) { ":***" } else { "" };
+        let place = self.places.first().map(ToString::to_string).unwrap_or_default();
+        write!(f, "postgres://{}{secret}@{place}/{}", self.user(), self.database())
     }
 }
 
@@ -155,50 +173,68 @@ impl fmt::Debug for Target {
     }
 }
 
-/// Removes the parts of the file's URL that a variable names. The variables then fill them like missing parts.
-fn below<'a>(
-    file: &tokio_postgres::Config,
-    given: Given,
-    var: impl Fn(&str) -> Option<&'a String>,
-) -> tokio_postgres::Config {
-    let mut pg = tokio_postgres::Config::new();
-    let who = given == Given::InFileForRole;
-    let user = file.get_user().filter(|_| who || var("PGUSER").is_none());
-    if let Some(user) = user {
-        pg.user(user);
-    }
-    let same_user = user.is_some() || var("PGUSER").map(String::as_str) == file.get_user();
-    if let Some(password) = file.get_password().filter(|_| who || same_user && var("PGPASSWORD").is_none()) {
-        pg.password(password);
-    }
-    if let Some(database) = file.get_dbname().filter(|_| var("PGDATABASE").is_none()) {
-        pg.dbname(database);
-    }
-    if var("PGHOST").is_none() {
-        for host in file.get_hosts() {
-            match host {
-                Host::Tcp(name) => pg.host(name),
-                Host::Unix(path) => pg.host_path(path),
-            };
+/// What finds the password of each place.
+struct Secrets<'a> {
+    merged: &'a Merged,
+    home: Option<&'a Path>,
+    database: &'a str,
+    user: &'a str,
+}
+
+impl Secrets<'_> {
+    fn give(&self, places: &mut [Place]) -> Result<()> {
+        if let Some(password) = self.merged.owned("password") {
+            places.iter_mut().for_each(|place| place.password = Some(password.clone()));
+            return Ok(());
         }
-        for address in file.get_hostaddrs() {
-            pg.hostaddr(*address);
+        let named = self.merged.get("passfile").map(PathBuf::from);
+        let Some(path) = named.clone().or_else(|| self.home.map(|home| home.join(".pgpass"))) else {
+            return Ok(());
+        };
+        if let Some(lines) = passfile::read(&path, named.is_some())? {
+            for place in places {
+                place.password = passfile::password(&lines, place, self.database, self.user);
+            }
         }
+        Ok(())
     }
-    if var("PGPORT").is_none() {
-        // The variable names one host instead of several, so there is one port.
-        let ports = file.get_ports();
-        let kept = if var("PGHOST").is_some() { &ports[..ports.len().min(1)] } else { ports };
-        for port in kept {
-            pg.port(*port);
-        }
+}
+
+fn one_of<T: Copy>(name: &str, text: Option<&str>, words: &[(&str, T)], usual: T) -> Result<T> {
+    let Some(text) = text else { return Ok(usual) };
+    words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        Error::of(&NOT_HONOURED, format!("{name} is `{text}`; it is one of {}", words.join(", ")))
+    })
+}
+
+fn load_balance(text: Option<&str>) -> Result<LoadBalanceHosts> {
+    let words = [("disable", LoadBalanceHosts::Disable), ("random", LoadBalanceHosts::Random)];
+    one_of("load_balance_hosts", text, &words, LoadBalanceHosts::Disable)
+}
+
+fn wanted(text: Option<&str>) -> Result<Wanted> {
+    let words = [
+        ("any", Wanted::Any),
+        ("read-write", Wanted::ReadWrite),
+        ("read-only", Wanted::ReadOnly),
+        ("primary", Wanted::Primary),
+        ("standby", Wanted::Standby),
+        ("prefer-standby", Wanted::PreferStandby),
+    ];
+    one_of("target_session_attrs", text, &words, Wanted::Any)
+}
+
+/// In seconds. libpq waits without a limit for 0; the daemon never does.
+fn connect_timeout(merged: &Merged) -> Result<Option<Duration>> {
+    let Some(text) = merged.get("connect_timeout") else { return Ok(None) };
+    match text.parse() {
+        Ok(seconds @ 1..=300) => Ok(Some(Duration::from_secs(seconds))),
+        _ => Err(Error::of(
+            &URL_UNREADABLE,
+            "connect_timeout is a number of seconds from 1 to 300; gov-handoff never waits without a limit",
+        )),
     }
-    if let Some(options) = file.get_options() {
-        pg.options(options);
-    }
-    pg.target_session_attrs(file.get_target_session_attrs());
-    pg.channel_binding(file.get_channel_binding()).load_balance_hosts(file.get_load_balance_hosts());
-    pg
 }
 
 #[cfg(test)]

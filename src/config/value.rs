@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A type of setting. An error says which values are accepted.
-pub trait Value: Sized {
+pub trait SettingValue: Sized {
     fn parse(text: &str) -> Result<Self, String>;
     fn show(&self) -> String;
 }
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Url {
     }
 }
 
-impl Value for Url {
+impl SettingValue for Url {
     fn parse(text: &str) -> Result<Self, String> {
         Ok(Self(text.to_owned()))
     }
@@ -38,17 +38,17 @@ impl Value for Url {
     }
 }
 
-impl<T: Value> Value for Option<T> {
+impl<T: SettingValue> SettingValue for Option<T> {
     fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() { Ok(None) } else { T::parse(text).map(Some) }
     }
 
     fn show(&self) -> String {
-        self.as_ref().map_or_else(|| "(none)".to_owned(), Value::show)
+        self.as_ref().map_or_else(|| "(none)".to_owned(), SettingValue::show)
     }
 }
 
-impl Value for String {
+impl SettingValue for String {
     fn parse(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())
     }
@@ -58,7 +58,7 @@ impl Value for String {
     }
 }
 
-impl Value for bool {
+impl SettingValue for bool {
     fn parse(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "it is true or false".to_owned())
     }
@@ -70,7 +70,7 @@ impl Value for bool {
 
 macro_rules! whole_numbers {
     ($($type:ty)*) => {$(
-        impl Value for $type {
+        impl SettingValue for $type {
             fn parse(text: &str) -> Result<Self, String> {
                 text.parse().map_err(|e| format!("expected a whole number: {e}"))
             }
@@ -83,7 +83,7 @@ macro_rules! whole_numbers {
 }
 whole_numbers!(u8 u64 usize);
 
-impl Value for Duration {
+impl SettingValue for Duration {
     fn parse(text: &str) -> Result<Self, String> {
         parse_span(text)
     }
@@ -93,7 +93,7 @@ impl Value for Duration {
     }
 }
 
-impl Value for Intent {
+impl SettingValue for Intent {
     fn parse(text: &str) -> Result<Self, String> {
         parse_intent(text).ok_or_else(|| "it is one of auto, stream, poll".to_owned())
     }
@@ -103,7 +103,7 @@ impl Value for Intent {
     }
 }
 
-impl Value for LogFormat {
+impl SettingValue for LogFormat {
     fn parse(text: &str) -> Result<Self, String> {
         match text {
             "text" => Ok(Self::Text),
@@ -121,7 +121,26 @@ impl Value for LogFormat {
     }
 }
 
-impl Value for SocketAddr {
+/// The workers that `run` runs; `None` for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerNames(pub Option<Vec<String>>);
+
+impl SettingValue for WorkerNames {
+    fn parse(text: &str) -> Result<Self, String> {
+        let names: Vec<_> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        match names[..] {
+            [] => Err("it is all, or names of workers with commas between".to_owned()),
+            ["all"] => Ok(Self(None)),
+            _ => Ok(Self(Some(names.into_iter().map(str::to_owned).collect()))),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(","))
+    }
+}
+
+impl SettingValue for SocketAddr {
     fn parse(text: &str) -> Result<Self, String> {
         parse_listen(text)
     }
@@ -131,7 +150,7 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for Vec<OffPeakWindow> {
+impl SettingValue for Vec<OffPeakWindow> {
     fn parse(text: &str) -> Result<Self, String> {
         parse_windows(text)
     }

@@ -19,9 +19,9 @@ pub(super) fn parse_windows(text: &str) -> Result<Vec<OffPeakWindow>, String> {
 /// The address to listen on. Loopback only: the pages have no password and show the state of a production database.
 pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
-        text.parse().map_err(|_| "it is an address and a port, such as 127.0.0.1:9187".to_owned())?;
+        text.parse().map_err(|_| "it is an address and a port, such as 127.0.0.1:9642".to_owned())?;
     if !address.ip().is_loopback() {
-        return Err("others can reach that; only loopback addresses such as 127.0.0.1:9187 or [::1]:9187 are served, put a \
+        return Err("others can reach that; only loopback addresses such as 127.0.0.1:9642 or [::1]:9642 are served, put a \
                     proxy of yours before it"
             .to_owned());
     }
@@ -130,16 +130,16 @@ mod tests {
 
     #[test]
     fn only_loopback_is_listened_on() {
-        for fine in ["127.0.0.1:9187", "127.9.9.9:0", "[::1]:9187"] {
+        for fine in ["127.0.0.1:9642", "127.9.9.9:0", "[::1]:9642"] {
             assert_eq!(parse_listen(fine).unwrap().to_string(), fine);
         }
-        for open in ["0.0.0.0:9187", "[::]:9187", "192.0.2.1:9187", "[::ffff:10.0.0.1]:9187"] {
+        for open in ["0.0.0.0:9642", "[::]:9642", "192.0.2.1:9642", "[::ffff:10.0.0.1]:9642"] {
             let error = parse_listen(open).unwrap_err();
             assert!(error.contains("only loopback"), "{open}: {error}");
         }
-        for wrong in ["", "9187", "127.0.0.1", "localhost:9187", ":9187", "127.0.0.1:99999"] {
+        for wrong in ["", "9642", "127.0.0.1", "localhost:9642", ":9642", "127.0.0.1:99999"] {
             let error = parse_listen(wrong).unwrap_err();
-            assert!(error.contains("such as 127.0.0.1:9187"), "{wrong}: {error}");
+            assert!(error.contains("such as 127.0.0.1:9642"), "{wrong}: {error}");
         }
     }
 

@@ -72,6 +72,8 @@ pub struct Certificate {
     pub taken_at: String,
     pub rows_checked: u64,
     pub already_recorded: u64,
+    /// Rows before the boundary of the source: they have no signal, and are in no other count but the first.
+    pub backlog: u64,
     pub repaired: BTreeMap<Reason, u64>,
     /// Counted by audits only.
     pub duplicates: Option<u64>,

@@ -80,7 +80,8 @@ impl GroupMark {
 
     fn absorb(&mut self, signal: &Handoff) {
         self.changes += 1;
-        if signal.occurred_at >= self.latest {
+        // The kind decides between changes of the same time, here as in the gates: the order of delivery must not.
+        if (signal.occurred_at, &signal.rule.kind) > (self.latest, &self.reason) {
             self.latest = signal.occurred_at;
             self.reason.clone_from(&signal.rule.kind);
         }

@@ -20,6 +20,8 @@ pub struct Offered {
     pub timeline: i32,
     /// The slot delivers nothing before this position.
     pub confirmed: Lsn,
+    /// The end of the server's log.
+    pub end: Lsn,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +64,11 @@ pub fn compare(ours: Option<&Position>, theirs: &Offered) -> Continuity {
         let reason = format!("the slot is at {}, ahead of what we have, {}", theirs.confirmed, ours.durable);
         return Continuity::Gap { start, reason };
     }
+    // Nothing can be durable that the server has not written. Starting there would acknowledge rows that are still to come.
+    if ours.durable > theirs.end {
+        let reason = format!("we have {}, but the server's log ends at {}", ours.durable, theirs.end);
+        return Continuity::Gap { start, reason };
+    }
     Continuity::Resume(ours.durable)
 }
 
@@ -74,7 +81,7 @@ mod tests {
     }
 
     fn theirs(system: &str, timeline: i32, confirmed: u64) -> Offered {
-        Offered { system_identifier: system.into(), timeline, confirmed: confirmed.into() }
+        Offered { system_identifier: system.into(), timeline, confirmed: confirmed.into(), end: 40.into() }
     }
 
     #[test]
@@ -91,5 +98,12 @@ mod tests {
             assert_eq!(found.start(), offered.confirmed);
         }
         assert_eq!(compare(None, &theirs("1", 1, 5)), Continuity::First(5.into()));
+    }
+
+    #[test]
+    fn a_position_beyond_the_end_of_the_log_is_not_believed() {
+        let found = compare(Some(&ours(41)), &theirs("1", 1, 10));
+        assert!(matches!(&found, Continuity::Gap { start, .. } if *start == 10.into()), "{found:?}");
+        assert_eq!(compare(Some(&ours(40)), &theirs("1", 1, 10)), Continuity::Resume(40.into()));
     }
 }

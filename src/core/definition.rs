@@ -155,6 +155,57 @@ impl TrustBy {
     }
 }
 
+/// What becomes of the rows that exist when a source is first registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Backlog {
+    /// Their objects become candidates, without a signal.
+    Seed,
+    /// Nothing.
+    Skip,
+    /// A signal each. The default, because nothing is left out; and the sources that were registered before there was a
+    /// choice did so.
+    #[default]
+    HandOff,
+}
+
+impl Backlog {
+    /// The name in a definition, in the table `gov_source_boundary` and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seed => "seed",
+            Self::Skip => "skip",
+            Self::HandOff => "hand_off",
+        }
+    }
+
+    /// What is done with each row, for people.
+    #[must_use]
+    pub fn deed(self) -> &'static str {
+        match self {
+            Self::Seed => "seeded as candidates, without a signal",
+            Self::Skip => "skipped",
+            Self::HandOff => "handed off, a signal each",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::str::FromStr for Backlog {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Seed, Self::Skip, Self::HandOff];
+        let found = all.into_iter().find(|one| one.name() == text);
+        found.ok_or_else(|| format!("expected seed, skip or hand_off, found `{text}`"))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceDefinition {
@@ -187,6 +238,9 @@ pub struct SourceDefinition {
     pub exclude: Vec<ColumnTest>,
     #[serde(default)]
     pub trust: Trust,
+    /// Decided at the first registration of the source; from then on the database says what was decided.
+    #[serde(default, skip_serializing_if = "Backlog::is_default")]
+    pub backlog: Backlog,
     #[serde(rename = "rule", default)]
     pub rules: Vec<RuleDefinition>,
 }

@@ -89,6 +89,44 @@ pub fn server_version(number: i32) -> Check {
     }
 }
 
+/// The workers of the family, each with its state as `status` shows it, and who paused it.
+#[must_use]
+pub fn workers(members: &[(String, String, Option<String>)]) -> Check {
+    let name = "workers";
+    let in_state = |states: &[&str]| -> Vec<String> {
+        let of = members.iter().filter(|(_, state, _)| states.contains(&state.as_str()));
+        of.map(|(worker, state, by)| match by {
+            Some(by) => format!("{worker} {state} by {by}"),
+            None => format!("{worker} {state}"),
+        })
+        .collect()
+    };
+    let (idle, paused) = (in_state(&["stopped", "silent", "never ran"]), in_state(&["paused"]));
+    let found = format!("{} of {} run", in_state(&["running"]).len(), members.len());
+    if !idle.is_empty() {
+        let advice = "start `gov-handoff run` with these in --workers (default: all)";
+        Check::warn(name, format!("{found}: {}", [idle, paused].concat().join(", ")), advice)
+    } else if !paused.is_empty() {
+        let advice = "`gov-handoff resume WORKER` lets a worker go on";
+        Check::warn(name, format!("{found}: {}", paused.join(", ")), advice)
+    } else {
+        Check::ok(name, found)
+    }
+}
+
+/// The server's room for the connections of one more process.
+#[must_use]
+pub fn connections(used: i64, most: i64, needed: usize) -> Check {
+    let name = "connections";
+    let needed = i64::try_from(needed).unwrap_or(i64::MAX);
+    let found = format!("{used} of {most} in use; a process with these workers takes up to {needed}");
+    if most - used >= needed {
+        Check::ok(name, found)
+    } else {
+        Check::warn(name, found, "raise max_connections, or run fewer workers in one process (--workers)")
+    }
+}
+
 /// `must_stream`: the configuration requires a stream. `may_stream`: it asks for one if possible.
 #[must_use]
 pub fn wal_level(level: &str, must_stream: bool, may_stream: bool) -> Check {
@@ -268,6 +306,16 @@ pub fn foreign_trigger(t: &ForeignTrigger) -> Check {
     } else {
         Check::ok(name, found)
     }
+}
+
+/// A trigger whose function writes to the queue, by its text, and that `iu_sql_event_route` does not name.
+#[must_use]
+pub fn trigger_without_route(table: &str, trigger: &str, function: &str) -> Check {
+    Check::warn(
+        "trigger routes",
+        format!("trigger {trigger} on {table} writes to the queue ({function}) and has no route"),
+        "register it in iu_sql_event_route, by the name of the trigger, its table or its function",
+    )
 }
 
 /// The difference of the clocks in seconds: ours minus the server's.

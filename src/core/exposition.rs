@@ -10,6 +10,7 @@ pub enum Type {
     /// Only grows.
     Counter,
     Gauge,
+    Histogram,
 }
 
 /// Integers are kept: as a float, a log position would lose its last digits.
@@ -25,8 +26,11 @@ pub struct Family {
     name: &'static str,
     kind: Type,
     help: &'static str,
-    samples: Vec<(Vec<(&'static str, String)>, Value)>,
+    samples: Vec<Sample>,
 }
+
+/// What stands behind the family's name, the labels, and the value.
+type Sample = (&'static str, Vec<(&'static str, String)>, Value);
 
 impl Family {
     #[must_use]
@@ -39,9 +43,36 @@ impl Family {
     pub fn with(mut self, labels: &[(&'static str, &str)], value: impl Into<Option<Value>>) -> Self {
         if let Some(value) = value.into() {
             let labels = labels.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-            self.samples.push((labels, value));
+            self.samples.push(("", labels, value));
         }
         self
+    }
+
+    /// A histogram: how many were at most so long (in seconds), for each upper bound; how many there were; and their sum.
+    #[must_use]
+    pub fn histogram(
+        name: &'static str,
+        help: &'static str,
+        buckets: &[(f64, u64)],
+        count: u64,
+        sum: f64,
+    ) -> Self {
+        let whole = |n: u64| Value::Whole(i64::try_from(n).unwrap_or(i64::MAX));
+        let mut family = Self::new(name, Type::Histogram, help);
+        for (bound, n) in buckets {
+            family.samples.push(("_bucket", vec![("le", number(Value::Real(*bound)))], whole(*n)));
+        }
+        family.samples.push(("_bucket", vec![("le", "+Inf".to_owned())], whole(count)));
+        family.samples.push(("_sum", Vec::new(), Value::Real(sum)));
+        family.samples.push(("_count", Vec::new(), whole(count)));
+        family
+    }
+
+    /// The names under which its samples may appear.
+    pub fn names(&self) -> impl Iterator<Item = String> + '_ {
+        let suffixes: &[&str] =
+            if self.kind == Type::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        suffixes.iter().map(|suffix| format!("{}{suffix}", self.name))
     }
 
     #[must_use]
@@ -55,15 +86,19 @@ impl Family {
 pub fn render(families: &[Family]) -> String {
     let mut out = String::new();
     for family in families.iter().filter(|f| !f.samples.is_empty()) {
-        let kind = if family.kind == Type::Counter { "counter" } else { "gauge" };
+        let kind = match family.kind {
+            Type::Counter => "counter",
+            Type::Gauge => "gauge",
+            Type::Histogram => "histogram",
+        };
         let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a string does not fail.
         let _ = writeln!(out, "# HELP {} {help}\n# TYPE {} {kind}", family.name, family.name);
-        for (labels, value) in &family.samples {
+        for (suffix, labels, value) in &family.samples {
             let labels: Vec<_> =
                 labels.iter().map(|(name, text)| format!("{name}=\"{}\"", escape(text))).collect();
             let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-            let _ = writeln!(out, "{}{labels} {}", family.name, number(*value));
+            let _ = writeln!(out, "{}{suffix}{labels} {}", family.name, number(*value));
         }
     }
     out

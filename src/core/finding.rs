@@ -1,5 +1,6 @@
 //! Findings: the severities and the kinds.
 
+use serde::Serialize;
 use std::fmt;
 
 /// The severity of a finding, from least to most.
@@ -22,6 +23,53 @@ impl Severity {
             Self::Critical => "critical",
         }
     }
+
+    /// By its name in the table. A word that others wrote into that table counts as a warning, so that it is shown.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match name {
+            "info" => Self::Info,
+            "high" => Self::High,
+            "critical" => Self::Critical,
+            _ => Self::Warning,
+        }
+    }
+}
+
+impl Serialize for Severity {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// What the watchdog says about a worker, from its silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Silence {
+    Ok,
+    Warning,
+    Critical,
+}
+
+impl Silence {
+    /// By its name in the watchdog's answer. A word that this program does not know is no good news.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match name {
+            "ok" => Self::Ok,
+            "warning" => Self::Warning,
+            _ => Self::Critical,
+        }
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
 }
 
 impl fmt::Display for Severity {
@@ -32,14 +80,18 @@ impl fmt::Display for Severity {
 
 /// Every kind that the daemon, the gates and the watchdog raise. A test compares the list with the places that raise
 /// them.
-pub const KINDS: [&str; 31] = [
+pub const KINDS: [&str; 43] = [
+    "audit_discrepancy",
+    "audit_failed",
     "audit_row_refused",
+    "backlog_not_seeded",
     "config_invalid",
     "cursor_dlq",
     "cursor_lag",
     "cursor_lease_conflict",
     "cursor_silent_gap",
     "cursor_watermark_regression",
+    "feed_not_conserved",
     "group_invalidation_storm",
     "handoff_deferred",
     "handoff_dlq",
@@ -50,6 +102,11 @@ pub const KINDS: [&str; 31] = [
     "handoff_silent_gap",
     "handoff_throttled",
     "handoff_unregistered_type",
+    "input_rejected",
+    "job_dlq",
+    "job_overdue",
+    "job_tick_failed",
+    "queue.emit_refused",
     "queue.nvsz_violation",
     "queue.payload_violation",
     "queue_worker_silent",
@@ -63,5 +120,24 @@ pub const KINDS: [&str; 31] = [
     "stream_column_mismatch",
     "stream_malformed_row",
     "stream_unknown_relation",
+    "subscription_broadcast",
     "untrusted_source",
+    "worker_failing",
+    "worker_paused",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_a_strange_word_is_no_good_news() {
+        for severity in [Severity::Info, Severity::Warning, Severity::High, Severity::Critical] {
+            assert_eq!(Severity::of(severity.name()), severity);
+        }
+        for silence in [Silence::Ok, Silence::Warning, Silence::Critical] {
+            assert_eq!(Silence::of(silence.name()), silence);
+        }
+        assert!(Severity::of("urgent") > Severity::Info && Silence::of("gone") != Silence::Ok);
+    }
+}

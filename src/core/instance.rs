@@ -1,5 +1,6 @@
 //! The names of an instance and of its sessions: which process holds a lease, and which sessions belong to it.
 
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// The number of characters of the owner's name that its sessions carry, from the end.
@@ -12,6 +13,15 @@ const LONGEST: usize = 63;
 #[must_use]
 pub fn owner(host: &str, pid: u32, unique: Uuid) -> String {
     format!("{host}-{pid}-{}", unique.simple())
+}
+
+/// The part of an owner's name that is unique, for one worker of a process. The workers of one process have leases of
+/// their own. When one of them loses its lease, its successor ends the sessions of that worker and of no other.
+#[must_use]
+pub fn of_worker(process: Uuid, worker: &str) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&Sha256::new_with_prefix(process.as_bytes()).chain_update(worker).finalize()[..16]);
+    Uuid::from_bytes(bytes)
 }
 
 /// The end of the owner's name, by which the database finds its sessions (`gov_lease_claim`).
@@ -39,6 +49,14 @@ mod tests {
         let names = [1, 2].map(|unique| owner("host", 1, Uuid::from_u128(unique)));
         assert_ne!(names[0], names[1]);
         assert_ne!(tag(&names[0]), tag(&names[1]));
+    }
+
+    #[test]
+    fn each_worker_of_a_process_has_a_name_of_its_own_that_stays_the_same() {
+        let of = |process, worker| of_worker(Uuid::from_u128(process), worker);
+        assert_eq!(of(1, "a"), of(1, "a"));
+        assert_ne!(of(1, "a"), of(1, "b"));
+        assert_ne!(of(1, "a"), of(2, "a"));
     }
 
     #[test]

@@ -8,8 +8,9 @@
 //!      └───────────────────────────┴────────────────── Polling { reason }
 //! ```
 //!
-//! With intent `poll` the mode stays `Polling`. With intent `stream` it can be `Polling` in name only: the table reads
-//! keep their slow reconciling cadence, because the operator does not want polling for latency.
+//! A worker that is paused ends its stream; when it is resumed, it is `Starting` again. With intent `poll` the mode stays
+//! `Polling`. With intent `stream` it can be `Polling` in name only: the table reads keep their slow reconciling cadence,
+//! because the operator does not want polling for latency.
 
 use crate::core::captured_by::CapturedBy;
 use std::time::Duration;

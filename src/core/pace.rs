@@ -11,11 +11,6 @@ use std::time::{Duration, Instant};
 
 /// A slow pace lasts this long after its cause was last seen, so that the pace does not change with every look.
 const LINGER: Duration = Duration::from_secs(5);
-/// A storm is more than this many times the usual number of groups. A system in which most groups change all the time
-/// is busy, not in a storm, and is not slowed down.
-const SURGE: f64 = 3.0;
-/// The usual number is the mean of about this many looks.
-const MEMORY: f64 = 60.0;
 /// Heavy work is deferred for load at most this long: a proof that never comes is worse than load.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// At a slow pace a lane pauses this many times the duration of its last batch, so it works a tenth of the time.
@@ -32,7 +27,7 @@ pub struct Limits {
     pub standby_lag: u64,
     /// How long one of our reads may take; longer reads in a row are load.
     pub slow_read: Duration,
-    /// The share of the existing groups that may become dirty between two looks.
+    /// The share of the groups that one invalidation may mark before it is a storm.
     pub storm_share: f64,
     /// Fewer groups than this are never a storm: in a small system one rule change marks every group.
     pub storm_floor: u64,
@@ -50,13 +45,10 @@ pub struct Load {
     /// `None` if there is no standby server, or if the daemon may not see it.
     pub standby_lag: Option<u64>,
     pub slowest_read: Duration,
-    pub dirtied: u64,
-    pub groups: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    Storm { dirtied: u64, groups: u64 },
     BlockedByUs(u64),
     LockWaits(u64),
     StandbyLag(u64),
@@ -66,7 +58,6 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Storm { dirtied, groups } => write!(f, "{dirtied} of {groups} groups were dirtied at once"),
             Self::BlockedByUs(n) => write!(f, "{n} sessions wait for locks of ours"),
             Self::LockWaits(n) => write!(f, "{n} sessions wait for locks"),
             Self::StandbyLag(bytes) => write!(f, "a standby is {} MiB behind", bytes >> 20),
@@ -75,15 +66,24 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Every cause for a slower pace. `usual` is the number of groups that usually become dirty between two looks.
+/// Whether an invalidation that has marked so many of the groups that it has seen is a storm. Only its expansion is
+/// slowed down; the intake has written one row for it, and goes on.
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // Shares of groups; far below 2^53.
-pub fn causes(load: &Load, limits: &Limits, usual: f64) -> Vec<Cause> {
-    let storm = load.dirtied >= limits.storm_floor.max(1)
-        && load.dirtied as f64 > limits.storm_share * load.groups as f64
-        && load.dirtied as f64 > SURGE * usual;
+pub fn is_storm(marked: u64, seen: u64, limits: &Limits) -> bool {
+    marked >= limits.storm_floor.max(1) && marked as f64 > limits.storm_share * seen as f64
+}
+
+/// How long an expansion pauses in a storm after a step that took `worked`.
+#[must_use]
+pub fn storm_pause(worked: Duration, limits: &Limits) -> Duration {
+    limits.pause.min(worked.saturating_mul(REST))
+}
+
+/// Every cause for a slower pace.
+#[must_use]
+pub fn causes(load: &Load, limits: &Limits) -> Vec<Cause> {
     let found = [
-        storm.then_some(Cause::Storm { dirtied: load.dirtied, groups: load.groups }),
         (load.blocked_by_us > 0).then_some(Cause::BlockedByUs(load.blocked_by_us)),
         (load.lock_waits > limits.lock_waits).then_some(Cause::LockWaits(load.lock_waits)),
         load.standby_lag.filter(|lag| *lag > limits.standby_lag).map(Cause::StandbyLag),
@@ -128,21 +128,16 @@ impl Pace {
     pub fn rest_after(&self, worked: Duration) -> Duration {
         self.pause.min(worked.saturating_mul(REST))
     }
-
-    #[must_use]
-    pub fn is_storm(&self) -> bool {
-        self.causes.iter().any(|c| matches!(c, Cause::Storm { .. }))
-    }
 }
 
 /// The durations of the reads of one source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reads {
+pub struct ReadTimes {
     slow_in_a_row: u32,
     slowest: Duration,
 }
 
-impl Reads {
+impl ReadTimes {
     pub fn note(&mut self, took: Duration, limit: Duration) {
         *self = if took > limit {
             Self { slow_in_a_row: self.slow_in_a_row.saturating_add(1), slowest: self.slowest.max(took) }
@@ -164,21 +159,18 @@ pub struct Governor {
     last: Vec<Cause>,
     seen_at: Option<Instant>,
     since: Option<Instant>,
-    usual: f64,
 }
 
 impl Governor {
     /// The pace after a look. `minute` is the minute of the day in UTC.
-    #[allow(clippy::cast_precision_loss)]
     pub fn decide(&mut self, load: &Load, limits: &Limits, now: Instant, minute: u16) -> Pace {
-        let found = causes(load, limits, self.usual);
-        self.usual += (load.dirtied as f64 - self.usual) / MEMORY;
+        let found = causes(load, limits);
         if !found.is_empty() {
             self.last = found;
             self.seen_at = Some(now);
             self.since = self.since.or(Some(now));
         } else if self.seen_at.is_none_or(|at| now.saturating_duration_since(at) >= LINGER) {
-            *self = Self { usual: self.usual, ..Self::default() };
+            *self = Self::default();
         }
         let loaded = !self.last.is_empty();
         let patient = self.since.is_some_and(|since| now.saturating_duration_since(since) < PATIENCE);

@@ -72,6 +72,16 @@ impl StreamState {
         self.is_streaming() && !self.unstreamed.contains(source)
     }
 
+    /// The lanes start, for the first time or after a pause: no stream is open, and no position of the last one counts. Rows
+    /// that the last stream could not vouch for may still come.
+    pub fn rest(&mut self, intent: Intent) {
+        let first = Self::first(intent);
+        if first.mode != self.mode {
+            (self.mode, self.mode_changes) = (first.mode, self.mode_changes + 1);
+        }
+        (self.reached, self.continuous_since) = (first.reached, first.continuous_since);
+    }
+
     /// A new attempt to stream begins. Earlier objections do not apply to it.
     pub fn attempt(&mut self) {
         self.objection = None;
@@ -197,6 +207,19 @@ mod tests {
         assert_eq!((state.continuous_since, state.gap_at), (Some(first), None));
         state.begin(&Continuity::Gap { start: 9.into(), reason: "lost".to_owned() }, later);
         assert_eq!((state.continuous_since, state.gap_at), (Some(later), Some(later)));
+    }
+
+    #[test]
+    fn after_a_pause_no_stream_is_waited_for_and_what_is_unsettled_stays() {
+        let (mut state, now) = streaming_at(50);
+        state.cannot_vouch(10, now);
+        let before = state.mode_changes;
+        state.rest(Intent::Auto);
+        assert!(!state.is_streaming() && !state.brings("a"));
+        assert_eq!((state.reached, state.mode_changes), (Lsn::ZERO, before + 1));
+        assert_eq!((state.continuous_since, state.unsettled.map(|u| u.below)), (None, Some(10)));
+        state.rest(Intent::Auto);
+        assert_eq!(state.mode_changes, before + 1, "nothing has changed");
     }
 
     #[test]

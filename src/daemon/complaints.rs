@@ -29,7 +29,7 @@ impl Complaints {
             Err(e) => {
                 let cause = e.to_string();
                 if self.0.get(what) != Some(&cause) {
-                    tracing::warn!(error = %e, "could not {what}");
+                    tracing::warn!(error = %e.told(), "could not {what}");
                     self.0.insert(what, cause);
                 }
                 Ok(None)

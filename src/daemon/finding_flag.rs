@@ -2,8 +2,9 @@
 
 use crate::core::finding::Severity;
 use crate::error::Result;
-use crate::store::Writer;
+use crate::store::Session;
 use crate::store::findings::Finding;
+use crate::store::role::Writes;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -23,7 +24,11 @@ impl Flag {
     }
 
     /// Raises or resolves the finding. `holds`: its severity and detail while the cause lasts, else `None`.
-    pub async fn set(&mut self, store: &Writer, holds: Option<(Severity, Value)>) -> Result<()> {
+    pub async fn set<R: Writes>(
+        &mut self,
+        store: &Session<R>,
+        holds: Option<(Severity, Value)>,
+    ) -> Result<()> {
         match holds {
             Some((severity, detail)) => {
                 let finding = Finding { kind: self.kind, key: self.key.clone(), severity, detail };

@@ -8,6 +8,7 @@ use crate::daemon::open_session::open_claimant;
 use crate::daemon::standby::look_around;
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Policy, Result};
+use crate::pulse::{self, Loop};
 use crate::store::Writer;
 use crate::store::lease::{Claim, EXPIRED, Lease};
 use serde_json::{Value, json};
@@ -15,6 +16,11 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two rounds.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long a turn may take at the very most: each of its statements has a deadline of its own, of about a lease.
+pub(super) fn patience(ttl: Duration) -> Duration {
+    (ttl * 8).max(Duration::from_secs(60))
+}
 
 /// What the keeper looks after for a worker. It lives as long as the term, across all sessions of the keeper.
 pub trait Rounds: Send {
@@ -39,7 +45,9 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Resu
     let mut complaints = Complaints::default();
     let mut beat_due = Instant::now() + term.config.heartbeat_interval;
     let (mut open, mut unanswered) = (Some(session), 0);
+    let turning = pulse::enter("keeper", &term.lease.worker, patience(ttl));
     loop {
+        turning.turn().await;
         let asked = Instant::now();
         let claimed = match open.take() {
             Some(store) => Ok(store),
@@ -51,7 +59,7 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Resu
             Ok(store) => {
                 let store = store.within(keeper_patience(ttl));
                 let keeper = Keeper { term, store: &store, complaints: &mut complaints, renewed: None };
-                keeper.tend(&mut rounds, &mut beat_due).await
+                keeper.tend(&mut rounds, &mut beat_due, &turning).await
             }
             Err(e) => Err(e),
         };
@@ -61,7 +69,7 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Resu
         }
         match ended {
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
-            Err(e) => tracing::warn!(error = %e, "the lease could not be renewed"),
+            Err(e) => tracing::warn!(error = %e.told(), "the lease could not be renewed"),
             Ok(()) => {}
         }
         tokio::time::sleep(pause.grow()).await;
@@ -90,14 +98,18 @@ impl Keeper<'_> {
     /// Makes rounds until the session or the lease is gone. The renewal comes first, and only its failure ends the
     /// rounds. Any other failure is logged, is tried again in the next round, and does not keep the later steps from
     /// running.
-    async fn tend(mut self, rounds: &mut impl Rounds, beat_due: &mut Instant) -> Result<()> {
+    async fn tend(mut self, rounds: &mut impl Rounds, beat_due: &mut Instant, turning: &Loop) -> Result<()> {
         let config = &self.term.config;
         loop {
+            turning.turn().await;
             let due = self.renewed.is_none_or(|at| at.elapsed() >= self.cadence());
             if due {
                 self.renew(rounds.report()).await?;
             }
-            let news = rounds.look(&mut self).await?;
+            let paused = self.store.is_paused(&self.term.lease.worker).await;
+            let paused = self.complaints.tolerate("see whether the worker is paused", paused)?;
+            let turned = paused.is_some_and(|paused| self.term.note_paused(paused));
+            let news = rounds.look(&mut self).await? || turned;
             if news {
                 self.renew(rounds.report()).await?;
             }
@@ -127,6 +139,7 @@ impl Keeper<'_> {
     async fn renew(&mut self, mut report: Value) -> Result<()> {
         report["pid"] = json!(std::process::id());
         report["version"] = json!(env!("CARGO_PKG_VERSION"));
+        report["paused"] = json!(self.term.is_paused());
         if self.term.stays() {
             report["cadence_ms"] = json!(u64::try_from(self.cadence().as_millis()).unwrap_or(u64::MAX));
         }

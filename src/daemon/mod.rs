@@ -18,6 +18,7 @@ pub mod keeper;
 pub mod lag;
 pub mod open_session;
 pub mod pacer;
+pub mod pages;
 pub mod retry;
 pub mod slot_guard;
 pub mod standby;

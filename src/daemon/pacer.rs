@@ -1,22 +1,21 @@
-//! The pace: looks at the server's load and at how many groups become dirty, and slows the lanes down.
+//! The pace: looks at the server's load and slows the lanes down.
 //!
 //! The pacer belongs to the keeper. The pacer never waits for a lane, and no lane waits for the pacer. So the lease
 //! is renewed in time, whatever the pace is.
 
 use crate::core::finding::Severity;
-use crate::core::pace::{Cause, Governor, Limits, Load, Pace, Reads};
+use crate::core::pace::{Governor, Limits, Load, Pace, ReadTimes};
 use crate::daemon::finding_flag::Flag;
 use crate::daemon::term::Term;
 use crate::error::Result;
 use crate::store::Writer;
-use crate::store::watch::Dirtied;
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often to look. The limits of a storm count the groups that become dirty within this time.
+/// How often to look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The pace as the lanes see it, and what the lanes measure for it.
@@ -24,7 +23,7 @@ pub struct Pacing {
     pace: watch::Sender<Pace>,
     slow_read: Duration,
     /// The latest reads of each source.
-    reads: Mutex<HashMap<String, Reads>>,
+    reads: Mutex<HashMap<String, ReadTimes>>,
 }
 
 impl Pacing {
@@ -66,7 +65,7 @@ impl Pacing {
 
     fn slowest_read(&self) -> Duration {
         let reads = self.reads.lock();
-        reads.ok().and_then(|reads| reads.values().map(Reads::slowest).max()).unwrap_or_default()
+        reads.ok().and_then(|reads| reads.values().map(ReadTimes::slowest).max()).unwrap_or_default()
     }
 
     /// Whether the reason of the pace changed. A lag that grows by a few bytes at each look does not change it.
@@ -83,8 +82,6 @@ impl Pacing {
 pub struct Pacer {
     governor: Governor,
     looked_at: Option<Instant>,
-    before: Option<Dirtied>,
-    storm: Flag,
     throttled: Flag,
     deferred: Flag,
 }
@@ -94,8 +91,6 @@ impl Pacer {
         Self {
             governor: Governor::default(),
             looked_at: None,
-            before: None,
-            storm: Flag::new("group_invalidation_storm", worker),
             throttled: Flag::new("handoff_throttled", worker),
             deferred: Flag::new("handoff_deferred", worker),
         }
@@ -109,22 +104,17 @@ impl Pacer {
         self.looked_at = Some(Instant::now());
         let config = &term.config;
         let server = store.server_load().await?;
-        let dirtied = store.dirtied(&config.worker, self.before.as_ref()).await?;
         let positive = |n: i64| u64::try_from(n).unwrap_or(0);
         let load = Load {
             blocked_by_us: positive(server.blocked_by_us),
             lock_waits: positive(server.lock_waits),
             standby_lag: server.standby_lag.map(positive),
             slowest_read: pacing.slowest_read(),
-            dirtied: positive(dirtied.dirtied),
-            groups: positive(dirtied.groups),
         };
-        self.before = Some(dirtied);
         let minute = u16::try_from(server.minute).unwrap_or(0);
         let pace = self.governor.decide(&load, &config.pace, Instant::now(), minute);
         let detail = || json!({ "worker": config.worker, "reason": pace.reason() });
-        self.storm.set(store, pace.is_storm().then(|| (Severity::Warning, detail()))).await?;
-        let loaded = pace.causes.iter().any(|c| !matches!(c, Cause::Storm { .. }));
+        let loaded = !pace.causes.is_empty();
         self.throttled.set(store, loaded.then(|| (Severity::Warning, detail()))).await?;
         let waits = pace.deferred.is_some() && pace.causes.is_empty();
         self.deferred.set(store, waits.then(|| (Severity::Info, detail()))).await?;

@@ -24,6 +24,7 @@ use crate::error::{Policy, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Item};
 use crate::handoff::quarantine::{jitter, refusal};
+use crate::pulse::{self, Loop};
 use crate::store::dead_letter::NewLetter;
 use crate::store::findings::Finding;
 use crate::store::retry::Staged;
@@ -40,17 +41,20 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 /// Looking may take at most one part in this many of the lane's time.
 const LOOK_SHARE: u32 = 20;
+/// How long a turn may take at the very most: many retries under load, each with a deadline of its own.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Rows read again per statement.
 const CHUNK: i64 = 100;
 
 /// Runs until told to stop. After an error the lane starts over; only retries are held up.
 pub async fn lane(term: &Term) -> Result<()> {
     let mut pause = Pause::up_to(term.config.lease_ttl / 3);
+    let turning = pulse::enter("retry lane", &term.lease.worker, PATIENCE);
     loop {
-        match session(term).await {
+        match session(term, &turning).await {
             Ok(()) => return Ok(()),
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
-            Err(e) => tracing::warn!(error = %e, "retry lane failed, starting over"),
+            Err(e) => tracing::warn!(error = %e.told(), "retry lane failed, starting over"),
         }
         if term.stopped_within(pause.grow()).await {
             return Ok(());
@@ -58,10 +62,11 @@ pub async fn lane(term: &Term) -> Result<()> {
     }
 }
 
-async fn session(term: &Term) -> Result<()> {
+async fn session(term: &Term, turning: &Loop) -> Result<()> {
     let store = open_worker(&term.config, "gov-handoff retry").await?;
     let mut pass = Attempts { term, store: &store, all: false, unreadable: HashSet::new() };
     loop {
+        turning.turn().await;
         let begun = Instant::now();
         // A batch that was mapped by the old list may have captured rows of a producer that is trusted by now.
         promote(term, &store).await?;
@@ -158,7 +163,7 @@ impl Attempts<'_> {
             // later run.
             Err(e) if e.code.is_some() && !self.all => {
                 if self.unreadable.insert(name.to_owned()) {
-                    tracing::error!(source = name, error = %e, "staged rows cannot be read again");
+                    tracing::error!(source = name, error = %e.told(), "staged rows cannot be read again");
                 }
                 let detail = json!({ "source": name, "problem": e.to_string() });
                 let key = format!("source_unreadable:{name}");
@@ -238,7 +243,7 @@ impl Attempts<'_> {
     #[allow(clippy::too_many_arguments)] // One decision, and all it is about.
     async fn decide(
         &self,
-        delivery: &Delivery<'_, role::Worker>,
+        delivery: &Delivery<'_, role::ReadWriter>,
         source: &Source,
         id: Uuid,
         attempts: u32,

@@ -2,12 +2,13 @@
 //! replace it.
 
 use crate::config::Config;
-use crate::core::finding::Severity;
+use crate::core::finding::{Severity, Silence};
 use crate::core::lease::{LeaseDecision, LeaseView, claim_patience, decide};
 use crate::core::mode::Intent;
 use crate::daemon::backoff::Pause;
 use crate::daemon::open_session::{open, open_claimant};
 use crate::error::{Error, Kind, Policy, Result};
+use crate::pulse;
 use crate::store::findings::Finding;
 use crate::store::lease::{Claim, Lease};
 use crate::store::{Writer, connect};
@@ -25,12 +26,15 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// is open, or the lease is renewed. `None`: told to stop first.
 pub async fn seek(
     config: &Config,
+    worker: &str,
     once: bool,
     owner: &str,
     shutdown: &mut watch::Receiver<bool>,
 ) -> Result<Option<(Lease, Writer)>> {
-    let mut seeker = Seeker::new(config, once, owner);
+    let mut seeker = Seeker::new(config, worker, once, owner);
+    let turning = pulse::enter("standby", worker, (config.lease_ttl * 8).max(Duration::from_secs(60)));
     loop {
+        turning.turn().await;
         let asked = Instant::now();
         // A broken connection may never answer. An instance that is told to stop does not wait for it.
         let attempt = tokio::select! {
@@ -42,7 +46,7 @@ pub async fn seek(
         // A session that did not get the lease stays open until the wait is over.
         let wait = match attempt {
             Ok((Claim::Held { lease, former }, session)) => {
-                if let Some(former) = former {
+                if let Some(former) = former.filter(|_| worker == config.worker) {
                     end_stream_of(config, &former).await;
                 }
                 return Ok(Some((lease, session)));
@@ -55,13 +59,14 @@ pub async fn seek(
             () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
         }
     }
-    farewell(config, seeker.conflict).await;
+    farewell(config, worker, seeker.conflict).await;
     Ok(None)
 }
 
 /// An instance that asks for the lease, and what it remembers between two attempts.
 struct Seeker<'a> {
     config: &'a Config,
+    worker: &'a str,
     once: bool,
     owner: &'a str,
     begun: Instant,
@@ -73,9 +78,9 @@ struct Seeker<'a> {
 }
 
 impl<'a> Seeker<'a> {
-    fn new(config: &'a Config, once: bool, owner: &'a str) -> Self {
+    fn new(config: &'a Config, worker: &'a str, once: bool, owner: &'a str) -> Self {
         let pause = Pause::up_to(config.lease_ttl / 3);
-        Self { config, once, owner, begun: Instant::now(), pause, conflict: false, unanswered: 0 }
+        Self { config, worker, once, owner, begun: Instant::now(), pause, conflict: false, unanswered: 0 }
     }
 
     /// Claims the lease on a new session. If another instance has it, watches the workers on the same session.
@@ -84,10 +89,10 @@ impl<'a> Seeker<'a> {
     async fn attempt(&mut self) -> Result<(Claim, Writer)> {
         let config = self.config;
         let store = open_claimant(config, self.unanswered).await?;
-        let claim = store.claim_lease(&config.worker, self.owner, config.lease_ttl).await?;
+        let claim = store.claim_lease(self.worker, self.owner, config.lease_ttl).await?;
         match &claim {
             Claim::Held { .. } if self.conflict => {
-                store.resolve(&key(config), "the instance that waited holds the lease now").await?;
+                store.resolve(&key(self.worker), "the instance that waited holds the lease now").await?;
             }
             Claim::Taken(view) if !self.once => self.stand_by(&store, view).await?,
             _ => {}
@@ -105,10 +110,10 @@ impl<'a> Seeker<'a> {
         // Noted before the finding is raised: if this attempt is cut short, the finding may be there.
         self.conflict = true;
         let detail = json!({
-            "worker": config.worker, "holder": view.owner, "waiting": self.owner,
+            "worker": self.worker, "holder": view.owner, "waiting": self.owner,
             "meaning": "another instance waits for the lease: a standby, or one too many",
         });
-        store.sustain(&finding(config, Severity::Info, detail), config.lease_ttl).await
+        store.sustain(&finding(self.worker, Severity::Info, detail), config.lease_ttl).await
     }
 
     /// How long to wait while another instance has the lease.
@@ -123,7 +128,7 @@ impl<'a> Seeker<'a> {
         }
         self.unanswered = 0;
         self.pause.reset();
-        tracing::debug!(owner = view.owner, "another instance holds the lease");
+        tracing::debug!(worker = self.worker, owner = view.owner, "another instance holds the lease");
         Ok(match decide(view, self.owner) {
             LeaseDecision::Wait(wait) => wait,
             LeaseDecision::Claim | LeaseDecision::Renew => Duration::ZERO,
@@ -135,7 +140,7 @@ impl<'a> Seeker<'a> {
         if e.policy() != Policy::Retry {
             return Err(e);
         }
-        tracing::warn!(error = %e, "cannot ask for the lease");
+        tracing::warn!(error = %e.told(), "cannot ask for the lease");
         // An immediate refusal is an answer. Only silence makes the next attempt wait longer.
         if asked.elapsed() >= claim_patience(self.config.lease_ttl, self.unanswered) {
             self.unanswered += 1;
@@ -156,19 +161,19 @@ async fn end_stream_of(config: &Config, former: &str) {
     };
     match tokio::time::timeout(FAREWELL, ended).await {
         Ok(Ok(())) => {}
-        Ok(Err(e)) => tracing::debug!(error = %e, "could not look for the former holder's stream"),
+        Ok(Err(e)) => tracing::debug!(error = %e.told(), "could not look for the former holder's stream"),
         Err(_) => tracing::debug!("could not look for the former holder's stream in time"),
     }
 }
 
 /// Resolves the finding about this standby, if there is one and the server can be reached.
-async fn farewell(config: &Config, conflict: bool) {
+async fn farewell(config: &Config, worker: &str, conflict: bool) {
     if !conflict {
         return;
     }
     let resolved = async {
         let store = open(config, "gov-handoff standby").await?;
-        store.resolve(&key(config), "the instance that waited was stopped").await
+        store.resolve(&key(worker), "the instance that waited was stopped").await
     };
     let _ = tokio::time::timeout(FAREWELL, resolved).await;
 }
@@ -177,17 +182,17 @@ async fn farewell(config: &Config, conflict: bool) {
 pub async fn look_around(store: &Writer) -> Result<()> {
     match store.watch().await {
         Ok(watched) => {
-            for silent in watched.iter().filter(|w| w.verdict != "ok") {
+            for silent in watched.iter().filter(|w| w.verdict != Silence::Ok) {
                 tracing::warn!(
                     worker = silent.worker,
                     seconds = silent.silent_seconds.round(),
-                    verdict = silent.verdict,
+                    verdict = silent.verdict.name(),
                     "a worker is silent"
                 );
             }
         }
         Err(e) if e.kind == Kind::Connection => return Err(e),
-        Err(e) => tracing::warn!(error = %e, "could not look for silent workers"),
+        Err(e) => tracing::warn!(error = %e.told(), "could not look for silent workers"),
     }
     Ok(())
 }
@@ -199,7 +204,7 @@ pub async fn look_around(store: &Writer) -> Result<()> {
 /// is not the finding of a standby, which a waiting standby would keep open.
 pub async fn lost(config: &Config, lease: &Lease) {
     let detail = json!({
-        "worker": config.worker, "lost_by": lease.owner, "term": lease.term,
+        "worker": lease.worker, "lost_by": lease.owner, "term": lease.term,
         "meaning": "an instance that was alive lost its lease to another",
     });
     let raised = async {
@@ -207,18 +212,18 @@ pub async fn lost(config: &Config, lease: &Lease) {
         if store.lease_owner(&lease.worker).await?.is_none_or(|owner| owner == lease.owner) {
             return Ok(());
         }
-        let finding = finding(config, Severity::Warning, detail);
+        let finding = finding(&lease.worker, Severity::Warning, detail);
         store.raise(&Finding { key: format!("{}:lost", finding.key), ..finding }).await
     };
     if let Err(e) = raised.await {
-        tracing::debug!(error = %e, "the finding could not be raised");
+        tracing::debug!(error = %e.told(), "the finding could not be raised");
     }
 }
 
-fn finding(config: &Config, severity: Severity, detail: serde_json::Value) -> Finding {
-    Finding { kind: "cursor_lease_conflict", key: key(config), severity, detail }
+fn finding(worker: &str, severity: Severity, detail: serde_json::Value) -> Finding {
+    Finding { kind: "cursor_lease_conflict", key: key(worker), severity, detail }
 }
 
-fn key(config: &Config) -> String {
-    format!("cursor_lease_conflict:{}", config.worker)
+fn key(worker: &str) -> String {
+    format!("cursor_lease_conflict:{worker}")
 }

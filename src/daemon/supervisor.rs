@@ -31,23 +31,25 @@ pub trait Worker {
     fn rounds(shared: Arc<Self::Shared>) -> Self::Rounds;
 }
 
-/// Runs a worker whenever this instance has the lease, until `shutdown` turns true; with `once` one time.
+/// Runs a worker whenever this instance has its lease, until `shutdown` turns true; with `once` one time.
 pub async fn supervise<W: Worker>(
     config: &Config,
+    worker: &str,
     once: bool,
     mut shutdown: watch::Receiver<bool>,
 ) -> Result<()> {
+    let owner = instance::owner_of(worker);
+    let config = &config.owned_by(&owner);
     while !*shutdown.borrow() {
-        let Some((lease, session)) = standby::seek(config, once, instance::owner(), &mut shutdown).await?
-        else {
+        let Some((lease, session)) = standby::seek(config, worker, once, &owner, &mut shutdown).await? else {
             break;
         };
-        tracing::info!(worker = lease.worker, owner = lease.owner, term = lease.term, "lease held");
+        tracing::info!(worker, owner = lease.owner, term = lease.term, "lease held");
         match lead::<W>(config, once, lease.clone(), session, &mut shutdown).await {
             Ok(()) if once => return Ok(()),
             Ok(()) => {}
             Err(e) if e.kind == Kind::LeaseLost => {
-                tracing::warn!(error = %e, "lease lost, standing by");
+                tracing::warn!(worker, error = %e.told(), "lease lost, standing by");
                 tokio::select! {
                     _ = shutdown.wait_for(|stop| *stop) => {}
                     () = standby::lost(config, &lease) => {}
@@ -59,8 +61,11 @@ pub async fn supervise<W: Worker>(
     Ok(())
 }
 
-/// Runs the lanes under a lease until told to stop or the lease is lost. Priorities: the operator's request to stop,
-/// then the lease, then the lanes.
+/// Holds the lease until told to stop or the lease is lost, and runs the lanes for as long as the worker is not paused.
+///
+/// The keeper runs all the time: a paused worker ticks, reports and guards its slot. When an operator pauses the worker,
+/// the lanes finish and end as they do at a shutdown. When it is resumed, they start from what is durable, under the same
+/// lease.
 async fn lead<W: Worker>(
     config: &Config,
     once: bool,
@@ -68,16 +73,72 @@ async fn lead<W: Worker>(
     session: Writer,
     shutdown: &mut watch::Receiver<bool>,
 ) -> Result<()> {
+    let paused = session.is_paused(&lease.worker).await?;
     let (stop, told) = watch::channel(false);
-    let term = Arc::new(Term::new(config.clone(), lease.clone(), once, told));
+    let term = Arc::new(Term::new(config.clone(), lease.clone(), once, told, paused));
     let shared = Arc::new(W::share(Arc::clone(&term)));
     let rounds = W::rounds(Arc::clone(&shared));
-    let mut keeper = tokio::spawn(async move { keeper::keep(&term, rounds, session).await });
-    let mut lanes = tokio::spawn(W::lanes(shared));
+    let kept = Arc::clone(&term);
+    let mut keeper = tokio::spawn(async move { keeper::keep(&kept, rounds, session).await });
+    let outcome = loop {
+        let ended = match rest(&term, &mut keeper, shutdown).await {
+            None => work::<W>(&term, &shared, &stop, &mut keeper, shutdown).await,
+            ended => ended,
+        };
+        match ended {
+            Some(outcome) => break outcome,
+            None => drop(stop.send(false)),
+        }
+    };
+    // The lanes have ended. The keeper ends before the lease is given back: no work of this instance is running when
+    // another one takes it.
+    see_out(&mut keeper).await;
+    if !matches!(&outcome, Err(e) if e.kind == Kind::LeaseLost) {
+        resign(config, &lease).await;
+    }
+    outcome
+}
+
+type Task = tokio::task::JoinHandle<Result<()>>;
+
+/// Waits while the worker is paused. `None`: it may work. Otherwise the holding of the lease is over, and how. A single run
+/// does not wait: nobody may be there to resume it.
+async fn rest(term: &Term, keeper: &mut Task, shutdown: &mut watch::Receiver<bool>) -> Option<Result<()>> {
+    if !term.is_paused() {
+        return None;
+    }
+    if term.once {
+        let worker = &term.lease.worker;
+        let told = format!("{worker} is paused; `gov-handoff resume {worker}` lets it work again");
+        return Some(Err(Error::new(Kind::Refused, told)));
+    }
+    tracing::info!(worker = term.lease.worker, "paused");
+    tokio::select! {
+        biased;
+        _ = shutdown.wait_for(|stop| *stop) => Some(Ok(())),
+        kept = keeper => Some(flatten(kept)),
+        () = term.pause_is(false) => {
+            tracing::info!(worker = term.lease.worker, "resumed");
+            None
+        }
+    }
+}
+
+/// Runs the lanes until told to stop, paused, or the lease is lost. Priorities: the operator's request to stop, then the
+/// lease, then the request to pause, then the lanes. `None`: paused. The lanes have ended when this returns.
+async fn work<W: Worker>(
+    term: &Arc<Term>,
+    shared: &Arc<W::Shared>,
+    stop: &watch::Sender<bool>,
+    keeper: &mut Task,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Option<Result<()>> {
+    let mut lanes = tokio::spawn(W::lanes(Arc::clone(shared)));
     let ended = tokio::select! {
         biased;
-        _ = shutdown.wait_for(|stop| *stop) => None,
-        kept = &mut keeper => Some(flatten(kept)),
+        _ = shutdown.wait_for(|stop| *stop) => Some(Ok(())),
+        kept = keeper => Some(flatten(kept)),
+        () = term.pause_is(true) => None,
         done = &mut lanes => Some(flatten(done)),
     };
     let _ = stop.send(true);
@@ -90,17 +151,13 @@ async fn lead<W: Worker>(
         }
     });
     if drained.await.is_err() {
-        tracing::warn!("draining took too long; the rest is left to the next writer");
+        tracing::warn!(
+            worker = term.lease.worker,
+            "draining took too long; the rest is left to the next writer"
+        );
     }
-    // Lanes and keeper have ended before the lease is given back: no work of this instance is running when another
-    // one takes it.
     see_out(&mut lanes).await;
-    see_out(&mut keeper).await;
-    let outcome = ended.unwrap_or(Ok(()));
-    if !lost {
-        resign(config, &lease).await;
-    }
-    outcome
+    ended
 }
 
 /// Gives the lease back, so that a standby need not wait until it expires.
@@ -108,7 +165,7 @@ async fn resign(config: &Config, lease: &Lease) {
     let resigned = async { open(config, "gov-handoff").await?.resign_lease(lease).await };
     match tokio::time::timeout(Duration::from_secs(2), resigned).await {
         Ok(Ok(_)) => tracing::info!("lease resigned"),
-        Ok(Err(e)) => tracing::warn!(error = %e, "could not resign the lease; it will expire"),
+        Ok(Err(e)) => tracing::warn!(error = %e.told(), "could not resign the lease; it will expire"),
         Err(_) => tracing::warn!("could not resign the lease in time; it will expire"),
     }
 }

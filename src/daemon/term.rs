@@ -13,11 +13,27 @@ pub struct Term {
     pub once: bool,
     /// True: finish and end.
     stop: watch::Receiver<bool>,
+    /// True: an operator has paused the worker. Only the keeper writes it, after it has asked the database.
+    paused: watch::Sender<bool>,
 }
 
 impl Term {
-    pub fn new(config: Config, lease: Lease, once: bool, stop: watch::Receiver<bool>) -> Self {
-        Self { config, lease, once, stop }
+    pub fn new(config: Config, lease: Lease, once: bool, stop: watch::Receiver<bool>, paused: bool) -> Self {
+        Self { config, lease, once, stop, paused: watch::Sender::new(paused) }
+    }
+
+    pub fn is_paused(&self) -> bool {
+        *self.paused.borrow()
+    }
+
+    /// Waits until the worker is paused, or until it is not.
+    pub async fn pause_is(&self, paused: bool) {
+        let _ = self.paused.subscribe().wait_for(|now| *now == paused).await;
+    }
+
+    /// Notes what the database says. Returns whether that is new.
+    pub fn note_paused(&self, paused: bool) -> bool {
+        self.paused.send_if_modified(|now| std::mem::replace(now, paused) != paused)
     }
 
     pub fn stopping(&self) -> bool {

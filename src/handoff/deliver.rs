@@ -8,12 +8,14 @@ use crate::core::watermark::{self, Watermark};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::mapped_row::MappedRow;
+use crate::meter::APPLY;
 use crate::store::Session;
 use crate::store::apply::{Advance, CursorStep};
 use crate::store::lease::Lease;
 use crate::store::role::Writes;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
@@ -79,7 +81,10 @@ impl<R: Writes> Delivery<'_, R> {
                 }
             }
         }
-        match self.apply(&items, advance, &versions).await {
+        let begun = Instant::now();
+        let applied = self.apply(&items, advance, &versions).await;
+        APPLY.observe(begun.elapsed());
+        match applied {
             Err(e) if self.is_poison(&e).await => {
                 let (applied, steps) = self.bisect(items, e).await?;
                 outcome += applied;

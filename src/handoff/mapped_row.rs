@@ -2,7 +2,8 @@
 
 use crate::core::handoff::{Handoff, Mapped, Source};
 use crate::core::row::Row;
-use crate::core::watermark::Watermark;
+use crate::core::watermark::{Key, Watermark};
+use crate::store::backlog::BacklogKey;
 use std::collections::HashSet;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -45,6 +46,18 @@ impl MappedRow {
         }
     }
 
+    /// By what the backlog of its source would know the row. A row that took the key of another row is not in it.
+    pub fn backlog_key(&self) -> Option<BacklogKey> {
+        if self.replaced {
+            return None;
+        }
+        let number = Key::parse(self.source.id_type(), &self.key).and_then(|key| key.as_int());
+        Some(match number {
+            Some(number) => BacklogKey::Number(number),
+            None => BacklogKey::Subject(self.source.identity.subject(&self.key)),
+        })
+    }
+
     /// Whether its signals count for a digest.
     pub fn is_handed_off(&self) -> bool {
         matches!(self.mapped, Mapped::Handoffs(_))
@@ -54,7 +67,12 @@ impl MappedRow {
         &self.key
     }
 
-    pub(super) fn handoffs(&self) -> &[Handoff] {
+    /// The row cannot be handed off.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.mapped, Mapped::Refused(_))
+    }
+
+    pub fn handoffs(&self) -> &[Handoff] {
         if let Mapped::Handoffs(handoffs) = &self.mapped { handoffs } else { &[] }
     }
 

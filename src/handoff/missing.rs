@@ -1,5 +1,6 @@
 //! Compares rows with what is recorded: which of their signals are missing, and which rows took the key of another.
 
+use crate::core::captured_by::CapturedBy;
 use crate::core::certificate::Digest;
 use crate::core::finding::Severity;
 use crate::core::handoff::{Handoff, Source};
@@ -20,6 +21,8 @@ pub struct Missing {
     pub rows: Vec<MappedRow>,
     /// Rows without a missing signal.
     pub recorded: usize,
+    /// Rows of the backlog: they have no signal, and none is missing.
+    pub backlog: usize,
     /// How many signals, or dead letters of rows that cannot be handed off, are nowhere.
     pub signals: usize,
     /// Over every signal that the rows should have.
@@ -31,6 +34,7 @@ struct Compared {
     unrecorded: HashSet<Uuid>,
     /// The signals that each row should have.
     of_row: Vec<Vec<(Uuid, Option<i64>)>>,
+    backlog: usize,
     digest: Digest,
 }
 
@@ -105,7 +109,7 @@ impl<R: Writes> Delivery<'_, R> {
             self.notice_replaced(&mut rows).await?;
             self.compare(&rows).await?
         };
-        let Compared { unrecorded, of_row, digest } = missing;
+        let Compared { unrecorded, of_row, backlog, digest } = missing;
         let seen = rows.len();
         let lacking = |own: &[(Uuid, Option<i64>)]| own.iter().any(|(id, _)| unrecorded.contains(id));
         let rows: Vec<_> = rows
@@ -114,26 +118,54 @@ impl<R: Writes> Delivery<'_, R> {
             .filter(|(_, of)| lacking(of))
             .map(|(row, _)| row.only(&unrecorded))
             .collect();
-        Ok(Missing { recorded: seen - rows.len(), rows, signals: unrecorded.len(), digest })
+        let recorded = seen - rows.len() - backlog;
+        Ok(Missing { recorded, backlog, rows, signals: unrecorded.len(), digest })
     }
 
     async fn compare(&self, rows: &[MappedRow]) -> Result<Compared> {
         let mut digest = Digest::default();
-        let mut ids = Vec::with_capacity(rows.len());
-        let mut of_row = Vec::with_capacity(rows.len());
-        for row in rows {
-            let own = row.expected();
-            if row.is_handed_off() {
-                own.iter().for_each(|(id, _)| digest.add(*id));
-            }
-            ids.extend(own.iter().map(|(id, _)| *id));
-            of_row.push(own);
-        }
+        let mut of_row: Vec<_> = rows.iter().map(MappedRow::expected).collect();
+        let ids: Vec<Uuid> = of_row.iter().flatten().map(|(id, _)| *id).collect();
         let mut unrecorded: HashSet<Uuid> = self.store.unrecorded(&ids).await?.into_iter().collect();
+        let mut backlog = 0;
         if !unrecorded.is_empty() {
+            // Rows of the backlog have no signal. They are counted apart, and are in no digest.
+            for row in self.of_the_backlog(rows, &of_row, &unrecorded).await? {
+                let own = std::mem::take(&mut of_row[row]);
+                own.iter().for_each(|(id, _)| _ = unrecorded.remove(id));
+                backlog += 1;
+            }
             unrecorded = self.unaccounted(rows, &of_row, &unrecorded).await?;
         }
-        Ok(Compared { unrecorded, of_row, digest })
+        for (_, own) in rows.iter().zip(&of_row).filter(|(row, _)| row.is_handed_off()) {
+            own.iter().for_each(|(id, _)| digest.add(*id));
+        }
+        Ok(Compared { unrecorded, of_row, backlog, digest })
+    }
+
+    /// Which of the rows that lack a signal are in the backlog of their source. For a replay none are: it hands the
+    /// backlog off, and the gate takes its rows out of the backlog.
+    async fn of_the_backlog(
+        &self,
+        rows: &[MappedRow],
+        of_row: &[Vec<(Uuid, Option<i64>)>],
+        unrecorded: &HashSet<Uuid>,
+    ) -> Result<Vec<usize>> {
+        if self.captured_by == CapturedBy::Replay {
+            return Ok(vec![]);
+        }
+        let mut by_source: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (i, own) in of_row.iter().enumerate() {
+            if own.iter().any(|(id, _)| unrecorded.contains(id)) {
+                by_source.entry(rows[i].source.name()).or_default().push(i);
+            }
+        }
+        let mut held = Vec::new();
+        for (source, lacking) in by_source {
+            let keys: Vec<_> = lacking.iter().map(|&i| rows[i].backlog_key()).collect();
+            held.extend(self.store.in_backlog(source, &keys).await?.into_iter().map(|n| lacking[n]));
+        }
+        Ok(held)
     }
 
     /// Those of `unrecorded` that are not staged, not retired and not covered by a dead letter. Without this a full

@@ -4,14 +4,44 @@
 use crate::core::exposition::Type::{Counter, Gauge};
 use crate::core::exposition::Value::{Real, Whole};
 use crate::core::exposition::{Family, Value, render};
+use crate::core::finding::{KINDS, Severity};
 use crate::core::repair::Reason;
+use crate::meter;
+use crate::observe::job_families;
+use crate::pulse::Seen;
 use crate::store::metrics::{Reading, SourceReading, WorkerReading};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The modes, as the daemon reports them; see `core::mode`.
 const MODES: [&str; 3] = ["starting", "stream", "poll"];
+/// The states of a worker, as the database tells them.
+const WORKER_STATES: [&str; 4] = ["running", "paused", "stopped", "silent"];
+/// What the server may say of a slot's log.
+const WAL_STATES: [&str; 4] = ["reserved", "extended", "unreserved", "lost"];
+const SEVERITIES: [Severity; 4] = [Severity::Info, Severity::Warning, Severity::High, Severity::Critical];
 
-pub fn exposition(reading: &Reading) -> String {
+/// What this process knows of itself.
+#[derive(Debug, Clone, Default)]
+pub struct Own {
+    /// How long this look at the database took.
+    pub looked: Duration,
+    /// How many looks failed since the process began.
+    pub failed: u64,
+    pub loops: Vec<Seen>,
+}
+
+pub fn exposition(reading: &Reading, own: &Own) -> String {
+    render(&families(reading, own))
+}
+
+/// Every name under which a sample may appear.
+#[must_use]
+pub fn names() -> BTreeSet<String> {
+    families(&Reading::default(), &Own::default()).iter().flat_map(Family::names).collect()
+}
+
+fn families(reading: &Reading, own: &Own) -> Vec<Family> {
     let mut families = vec![
         Family::new("gov_handoff_build_info", Gauge, "Always 1; the version of the program that answers.")
             .with(&[("version", env!("CARGO_PKG_VERSION"))], Whole(1)),
@@ -21,7 +51,62 @@ pub fn exposition(reading: &Reading) -> String {
     families.extend(sources(&reading.sources));
     families.push(repairs(reading));
     families.extend(trouble(reading));
-    render(&families)
+    families.push(workers(reading));
+    families.extend(job_families::families(&reading.jobs));
+    families.extend(process(own));
+    families
+}
+
+/// Every worker of the family in each of its states, one of which it is in.
+fn workers(reading: &Reading) -> Family {
+    let family = Family::new(
+        "gov_handoff_worker_state",
+        Gauge,
+        "1 for the state that a worker of the family is in: running, paused, stopped or silent.",
+    );
+    reading.workers.iter().fold(family, |f, w| {
+        WORKER_STATES
+            .iter()
+            .fold(f, |f, state| f.with(&[("worker", &w.worker), ("state", state)], yes(w.state == *state)))
+    })
+}
+
+/// What this process measures itself. It begins at zero with the process.
+fn process(own: &Own) -> Vec<Family> {
+    let measured = |name, help, histogram: &meter::Histogram| {
+        let seen = histogram.snapshot();
+        Family::histogram(name, help, &seen.buckets, seen.count, seen.seconds)
+    };
+    let loops = Family::new(
+        "gov_handoff_loop_age_seconds",
+        Gauge,
+        "Since a loop of this process last turned; /livez fails when one has not turned for too long.",
+    );
+    vec![
+        measured(
+            "gov_handoff_commit_to_handoff_seconds",
+            "From the commit of a source transaction to that of its handoffs, for what the stream brought to this process.",
+            &meter::COMMIT_TO_HANDOFF,
+        ),
+        measured(
+            "gov_handoff_apply_seconds",
+            "How long the database took to record a batch of this process.",
+            &meter::APPLY,
+        ),
+        own.loops.iter().fold(loops, |f, l| f.with(&[("loop", &l.name)], Real(l.age.as_secs_f64()))),
+        Family::of(
+            Real(own.looked.as_secs_f64()),
+            "gov_handoff_collector_duration_seconds",
+            Gauge,
+            "How long it took to read these metrics from the database.",
+        ),
+        Family::of(
+            i64::try_from(own.failed).ok().map(Whole),
+            "gov_handoff_collector_errors_total",
+            Counter,
+            "How often this process could not read its metrics or its health from the database.",
+        ),
+    ]
 }
 
 /// The lease and its holder.
@@ -54,6 +139,12 @@ fn worker(worker: Option<&WorkerReading>) -> Vec<Family> {
             "Since the lease was last renewed.",
         ),
         Family::of(
+            worker.and_then(|w| w.ticked_at).map(Real),
+            "gov_handoff_lease_renewed_timestamp_seconds",
+            Gauge,
+            "When the lease was last renewed, by the server's clock.",
+        ),
+        Family::of(
             worker.map(|w| Whole(w.ticks)),
             "gov_handoff_ticks_total",
             Counter,
@@ -78,7 +169,21 @@ fn lag(worker: &WorkerReading) -> Option<Value> {
 
 fn stream(reading: &Reading) -> Vec<Family> {
     let (slot, worker) = (reading.slot.as_ref(), reading.worker.as_ref());
+    let status = slot.and_then(|s| s.wal_status.as_deref());
+    let states = Family::new(
+        "gov_handoff_slot_wal_status",
+        Gauge,
+        "1 for what the server says of the slot's log: reserved, extended, unreserved (soon lost) or lost.",
+    );
+    let states = WAL_STATES.iter().fold(states, |f, s| f.with(&[("status", s)], yes(status == Some(s))));
     vec![
+        states,
+        Family::of(
+            slot.and_then(|s| s.safe_wal).map(Whole),
+            "gov_handoff_slot_safe_wal_bytes",
+            Gauge,
+            "How much more log may be written before the server may give the slot up; absent where it sets no limit.",
+        ),
         Family::of(
             reading.durable_lsn.and_then(whole),
             "gov_handoff_stream_durable_lsn_bytes",
@@ -92,7 +197,7 @@ fn stream(reading: &Reading) -> Vec<Family> {
             "1 when the replication slot is being read.",
         ),
         Family::of(
-            slot.and_then(|s| s.retained).map(Whole),
+            slot.map_or(Some(0), |s| s.retained).map(Whole),
             "gov_handoff_slot_retained_bytes",
             Gauge,
             "The log that the server keeps for the slot.",
@@ -137,6 +242,18 @@ fn sources(sources: &[SourceReading]) -> Vec<Family> {
         each("gov_handoff_certificate_age_seconds", Gauge, "Since the latest certificate was taken.", &|s| {
             s.certificate_age.map(Real)
         }),
+        each(
+            "gov_handoff_frontier_timestamp_seconds",
+            Gauge,
+            "When the certified frontier last moved, by the server's clock.",
+            &|s| s.frontier_at.map(Real),
+        ),
+        each(
+            "gov_handoff_certificate_timestamp_seconds",
+            Gauge,
+            "When the latest certificate was taken, by the server's clock.",
+            &|s| s.certificate_at.map(Real),
+        ),
         sources.iter().fold(holes, |f, s| {
             f.with(&[("source", &s.source), ("state", "hot")], Whole(s.hot_holes))
                 .with(&[("source", &s.source), ("state", "cold")], Whole(s.cold_holes))
@@ -164,6 +281,12 @@ fn repairs(reading: &Reading) -> Family {
 
 /// What waits and what is wrong.
 fn trouble(reading: &Reading) -> Vec<Family> {
+    // Each kind starts at zero, so that an alert on a change sees the first one.
+    let mut open = BTreeMap::new();
+    for kind in KINDS {
+        open.extend(SEVERITIES.map(|severity| ((kind, severity.name()), 0)));
+    }
+    open.extend(reading.findings.iter().map(|o| ((o.kind.as_str(), o.severity.as_str()), o.open)));
     let findings = Family::new("gov_handoff_findings_open", Gauge, "Open findings.");
     let captured = Family::new(
         "gov_handoff_captured_waiting",
@@ -171,10 +294,9 @@ fn trouble(reading: &Reading) -> Vec<Family> {
         "Signals that wait for their type to be activated, each type counted to 10000 at most.",
     );
     vec![
-        reading
-            .findings
-            .iter()
-            .fold(findings, |f, o| f.with(&[("kind", &o.kind), ("severity", &o.severity)], Whole(o.open))),
+        open.into_iter().fold(findings, |f, ((kind, severity), n)| {
+            f.with(&[("kind", kind), ("severity", severity)], Whole(n))
+        }),
         Family::of(
             Whole(reading.dead_letters),
             "gov_handoff_dead_letters_open",
@@ -212,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_database_that_nobody_has_run_on_has_no_lag_and_no_holder() {
-        let out = exposition(&Reading::default());
+        let out = exposition(&Reading::default(), &Own::default());
         assert!(out.contains("\ngov_handoff_lease_held 0\n"), "{out}");
         assert!(out.contains("\ngov_handoff_mode{mode=\"stream\"} 0\n"), "{out}");
         assert!(!out.contains("lag_seconds") && !out.contains("repairs_total"), "{out}");

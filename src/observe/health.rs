@@ -1,5 +1,6 @@
 //! Health: whether rows are handed off, by this instance or by the lease holder that it stands by for.
 
+use crate::pulse::Seen;
 use crate::store::metrics::WorkerReading;
 
 /// One line: `Ok` says what works, `Err` says what does not.
@@ -21,6 +22,16 @@ pub fn verdict(worker: &str, reading: Option<&WorkerReading>) -> Result<String, 
     }
 }
 
+/// Whether every loop of this process turns. One line, without asking the database.
+pub fn alive(loops: &[Seen]) -> Result<String, String> {
+    let stalled: Vec<_> = loops
+        .iter()
+        .filter(|seen| seen.stalled)
+        .map(|seen| format!("{} has not turned for {:.0} s", seen.name, seen.age.as_secs_f64()))
+        .collect();
+    if stalled.is_empty() { Ok(format!("{} loops turn", loops.len())) } else { Err(stalled.join("; ")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +47,7 @@ mod tests {
             ticks: 1,
             slot_budget: None,
             tick_age: 20.0,
+            ticked_at: None,
         }
     }
 

@@ -1,12 +1,15 @@
-//! Two pages for clients on this machine; the sole importer of `axum`.
+//! Pages for clients on this machine; the sole importer of `axum`.
 //!
-//! `GET /metrics` and `GET /healthz` answer 200, or 503 with the reason in one line. HEAD works as well, nothing else
-//! does. The server has its own thread and runtime, so that requests take no time from the lanes of the daemon.
+//! `GET /metrics`, `/livez` and `/readyz` (also as `/healthz`) answer 200, or 503 with the reason in one line. HEAD works as well,
+//! nothing else does. The server has its own thread and runtime, so that requests take no time from the lanes of the daemon.
 
 use crate::config::Config;
 use crate::core::exposition::CONTENT_TYPE;
-use crate::error::{Error, Kind, Result};
-use crate::observe::onlooker::{Observer, Question};
+use crate::error::codes::LISTEN;
+use crate::error::{Error, Result};
+use crate::observe::health;
+use crate::observe::onlooker::{Answer, Observer, Question};
+use crate::pulse;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -40,7 +43,7 @@ pub fn serve(config: Config, listen: SocketAddr) -> Result<()> {
             }
             _ => "",
         };
-        Error::new(Kind::Config, format!("cannot listen on {listen}: {e}{advice}"))
+        Error::of(&LISTEN, format!("cannot listen on {listen}: {e}{advice}"))
     };
     let listener = std::net::TcpListener::bind(listen).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
@@ -58,16 +61,18 @@ pub fn serve(config: Config, listen: SocketAddr) -> Result<()> {
         });
     };
     std::thread::Builder::new().name("observe".to_owned()).spawn(serving).map_err(cannot)?;
-    tracing::info!("metrics at http://{at}/metrics, health at http://{at}/healthz");
+    tracing::info!("metrics at http://{at}/metrics, probes at http://{at}/livez and http://{at}/readyz");
     Ok(())
 }
 
 fn pages(onlooker: Observer) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/healthz", get(readyz))
         .fallback(|| async {
-            page(StatusCode::NOT_FOUND, "text/plain", "there is /metrics and /healthz\n".to_owned())
+            page(StatusCode::NOT_FOUND, "text/plain", "there is /metrics, /livez and /readyz\n".to_owned())
         })
         .with_state(onlooker)
 }
@@ -79,8 +84,18 @@ async fn metrics(State(onlooker): State<Observer>) -> Response {
     }
 }
 
-async fn healthz(State(onlooker): State<Observer>) -> Response {
-    let (status, line) = match onlooker.ask(Question::Health).await {
+/// Whether the loops of this process turn. No database is asked: a server that is away is no reason to start us again.
+async fn livez() -> Response {
+    probe(health::alive(&pulse::seen()))
+}
+
+/// Whether rows are handed off, by this instance or by another.
+async fn readyz(State(onlooker): State<Observer>) -> Response {
+    probe(onlooker.ask(Question::Health).await)
+}
+
+fn probe(answer: Answer) -> Response {
+    let (status, line) = match answer {
         Ok(line) => (StatusCode::OK, line),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
     };

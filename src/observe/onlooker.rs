@@ -4,7 +4,9 @@
 
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
+use crate::observe::families::Own;
 use crate::observe::{families, health};
+use crate::pulse;
 use crate::store::{Session, connect, role};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -45,7 +47,10 @@ impl Observer {
     /// statement behind.
     pub fn start(config: Config) -> Self {
         let (questions, asked) = mpsc::channel(WAITING);
-        tokio::spawn(answer_all(Desk { config, session: None, metrics: None, health: None }, asked));
+        tokio::spawn(answer_all(
+            Desk { config, session: None, metrics: None, health: None, failed: 0 },
+            asked,
+        ));
         Self { questions }
     }
 
@@ -72,6 +77,8 @@ struct Desk {
     session: Option<Session<role::Onlooker>>,
     metrics: Option<(Instant, Answer)>,
     health: Option<(Instant, Answer)>,
+    /// How many looks failed.
+    failed: u64,
 }
 
 impl Desk {
@@ -97,15 +104,16 @@ impl Desk {
     /// A session that failed is not used again: an answer may still be on its way.
     fn give_up(&mut self, e: Error) -> Answer {
         self.session = None;
-        tracing::debug!(error = %e, "could not look");
-        Err(e.to_string().replace('\n', " "))
+        self.failed += 1;
+        tracing::debug!(error = %e.told(), "could not look");
+        Err(e.told().to_string().replace('\n', " "))
     }
 
     async fn look(&mut self, question: Question) -> Result<Answer> {
         // A session may have broken while it was idle. That says nothing about the server now, so the look is repeated
         // on a new session.
         if let Some(session) = self.session.take_if(|s| !s.is_closed()) {
-            match ask(&session, &self.config, question).await {
+            match ask(&session, &self.config, question, self.failed).await {
                 Err(e) if e.kind == Kind::Connection => {}
                 answered => {
                     self.session = Some(session);
@@ -114,17 +122,30 @@ impl Desk {
             }
         }
         let session = open(&self.config).await?;
-        let answered = ask(&session, &self.config, question).await;
+        let answered = ask(&session, &self.config, question, self.failed).await;
         self.session = Some(session);
         answered
     }
 }
 
-async fn ask(session: &Session<role::Onlooker>, config: &Config, question: Question) -> Result<Answer> {
+async fn ask(
+    session: &Session<role::Onlooker>,
+    config: &Config,
+    question: Question,
+    failed: u64,
+) -> Result<Answer> {
     Ok(match question {
-        Question::Metrics => Ok(families::exposition(&session.metrics(&config.worker, &config.slot).await?)),
+        Question::Metrics => Ok(exposition(session, config, failed).await?),
         Question::Health => {
             health::verdict(&config.worker, session.worker_reading(&config.worker).await?.as_ref())
         }
     })
+}
+
+/// One scrape. `failed`: how many looks failed before.
+pub async fn exposition(session: &Session<role::Onlooker>, config: &Config, failed: u64) -> Result<String> {
+    let begun = Instant::now();
+    let reading = session.metrics(&config.worker, &config.slot).await?;
+    let own = Own { looked: begun.elapsed(), failed, loops: pulse::seen() };
+    Ok(families::exposition(&reading, &own))
 }

@@ -168,22 +168,23 @@ impl<R: Writes> Session<R> {
     pub async fn finish_audit(
         &self,
         lease: &Lease,
-        source: &str,
+        source: &Source,
         full: bool,
         progress: &Value,
         intake: &str,
         certificate: Option<&Certificate>,
     ) -> Result<()> {
         let certificate = certificate.map(serde_json::to_value).transpose()?;
-        let params: [&(dyn ToSql + Sync); 8] = [
+        let params: [&(dyn ToSql + Sync); 9] = [
             &lease.worker,
             &lease.owner,
             &lease.term,
-            &source,
+            &source.name(),
             &depth(full),
             progress,
             &intake,
             &certificate,
+            &source.version,
         ];
         self.one(include_str!("sql/audit/finish.sql"), &params).await.context("ending the audit")?;
         Ok(())

@@ -3,17 +3,22 @@
 //! The settings of a session are read back once (`session_settings`). Another session watches whether somebody waits for it
 //! (`give_way`).
 
-use crate::config::Target;
+use crate::config::{Encryption, Place, Target, Wanted};
+use crate::error::codes::NO_ANSWER;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
 use crate::store::role::{Admin, Onlooker, Reads};
-use crate::store::session::Watched;
+use crate::store::session::{Attended, Watched};
 use crate::store::{Session, Store, Writer, session_settings, tls};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{CancelToken, Client, Connection, NoTls, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, SimpleQueryMessage};
 
 /// The settings of every session.
 ///
@@ -28,7 +33,7 @@ pub const SESSION: &str = "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle
      -c default_transaction_isolation=read\\ committed -c synchronous_commit=on \
      -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c idle_session_timeout=0";
 
-/// The longest time that opening a session may take, authentication included.
+/// The longest time that opening a session at one place may take, authentication included, unless `connect_timeout` is given.
 const OPENING: Duration = Duration::from_secs(5);
 /// A writer waits this much longer than the server's own timeout, so that the server's answer arrives first.
 const SERVER_FIRST: Duration = Duration::from_millis(250);
@@ -68,20 +73,23 @@ const WRITING: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=o
 const LOOKING_ON: &str =
     "-c enable_seqscan=off -c lock_timeout=1000 -c idle_in_transaction_session_timeout=2000";
 
+/// For a session that cannot write, whatever its role may do.
+const READ_ONLY: &str = "-c default_transaction_read_only=on";
+
 /// Connects. `name` appears in `pg_stat_activity`.
 pub async fn open(target: &Target, name: &str) -> Result<Store> {
-    open_with(target, name, &format!("{SESSION} {BOUNDED}"), OPENING).await
+    open_with(target, name, &format!("{SESSION} {BOUNDED}"), None).await
 }
 
 /// As [`open`], for a session that may wait for locks without a limit: creating a slot waits for every running
 /// transaction, and a migration waits for every session that uses its tables.
 pub async fn open_patient(target: &Target, name: &str) -> Result<Session<Admin>> {
-    open_with(target, name, SESSION, OPENING).await
+    open_with(target, name, SESSION, None).await
 }
 
 /// As [`open`], for a session that reads sources.
 pub async fn open_reader<R: Reads>(target: &Target, name: &str) -> Result<Session<R>> {
-    open_with(target, name, &format!("{SESSION} {READING}"), OPENING).await
+    open_with(target, name, &format!("{SESSION} {READING}"), None).await
 }
 
 /// As [`open`], for a session of the daemon: it waits at most `patience` for a statement, and the server ends the
@@ -89,13 +97,13 @@ pub async fn open_reader<R: Reads>(target: &Target, name: &str) -> Result<Sessio
 /// waits, for example, for a lock. While somebody holds that lock, such sessions would use up the server's connections.
 pub async fn open_within(target: &Target, name: &str, patience: Duration) -> Result<Store> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
-    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+    Ok(open_with(target, name, &session, None).await?.within(patience))
 }
 
 /// As [`open_within`], for a session that drops or releases a slot.
 pub async fn open_admin_within(target: &Target, name: &str, patience: Duration) -> Result<Session<Admin>> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
-    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+    Ok(open_with(target, name, &session, None).await?.within(patience))
 }
 
 /// As [`open_within`], for a session that claims the lease: it waits at most `wait` for the connection and for each
@@ -107,14 +115,14 @@ pub async fn open_claimant(
     patience: Duration,
 ) -> Result<Writer> {
     let session = format!("{SESSION} {IDLE} {}", bound(patience));
-    Ok(open_with(target, name, &session, wait.min(OPENING)).await?.within(wait))
+    Ok(open_with(target, name, &session, Some(wait.min(OPENING))).await?.within(wait))
 }
 
 /// As [`open_within`], for a session that mainly applies batches.
 pub async fn open_writer_within(target: &Target, name: &str, patience: Duration) -> Result<Writer> {
     let session = format!("{SESSION} {IDLE} {WRITING} {}", bound(patience));
     // The server's timeout fires first: an ended batch and a dead server are handled differently.
-    Ok(open_with(target, name, &session, OPENING).await?.within(patience + SERVER_FIRST))
+    Ok(open_with(target, name, &session, None).await?.within(patience + SERVER_FIRST))
 }
 
 fn bound(patience: Duration) -> String {
@@ -127,33 +135,128 @@ pub async fn open_observer_within(
     name: &str,
     patience: Duration,
 ) -> Result<Session<Onlooker>> {
-    let session = format!("{SESSION} {LOOKING_ON} -c default_transaction_read_only=on {}", bound(patience));
-    Ok(open_with(target, name, &session, OPENING).await?.within(patience))
+    let session = format!("{SESSION} {LOOKING_ON} {READ_ONLY} {}", bound(patience));
+    Ok(open_with(target, name, &session, None).await?.within(patience))
 }
 
 /// As [`open`], for a session that only looks on.
 pub async fn open_observer(target: &Target, name: &str) -> Result<Session<Onlooker>> {
-    open_with(target, name, &format!("{SESSION} {LOOKING_ON}"), OPENING).await
+    open_with(target, name, &format!("{SESSION} {LOOKING_ON}"), None).await
 }
 
-/// The caller's return type says which role the session has.
-async fn open_with<R>(target: &Target, name: &str, session: &str, opening: Duration) -> Result<Session<R>> {
-    // The driver's own timeout covers the TCP handshake only. A server may also stay silent after it.
-    match tokio::time::timeout(opening, client(target, name, session)).await {
-        Ok(opened) => opened,
-        Err(_) => Err(Error::new(
-            Kind::Connection,
-            format!("cannot connect to {target}: it did not answer within {opening:?}"),
-        )),
+/// The caller's return type says which role the session has. `most`: how long all attempts together may take.
+async fn open_with<R>(
+    target: &Target,
+    name: &str,
+    session: &str,
+    most: Option<Duration>,
+) -> Result<Session<R>> {
+    let places = target.places();
+    let count = u32::try_from(places.len()).unwrap_or(u32::MAX).max(1);
+    let each = target.connect_timeout.unwrap_or(OPENING);
+    let each = most.map_or(each, |most| each.min(most / count));
+    let mut failed = None;
+    for role in wanted_roles(target.wanted) {
+        for place in &places {
+            // The driver's own timeout covers the TCP handshake only. A server may also stay silent after it.
+            let opened = match tokio::time::timeout(each, at_place(target, place, name, session)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(Error::of(
+                    &NO_ANSWER,
+                    format!("cannot connect to {}: it did not answer within {each:?}", target.at(place)),
+                )),
+            };
+            match opened {
+                Ok(opened) => match is_wanted(&opened, *role, session).await {
+                    Ok(()) => return Ok(opened),
+                    Err(e) => failed = Some(e.context(target.at(place))),
+                },
+                Err(e) => failed = Some(e),
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| Error::new(Kind::Internal, "no host to connect to")))
+}
+
+/// The roles of a server to look for, in turn.
+fn wanted_roles(wanted: Wanted) -> &'static [Wanted] {
+    match wanted {
+        Wanted::Any => &[Wanted::Any],
+        Wanted::ReadWrite => &[Wanted::ReadWrite],
+        Wanted::ReadOnly => &[Wanted::ReadOnly],
+        Wanted::Primary => &[Wanted::Primary],
+        Wanted::Standby => &[Wanted::Standby],
+        Wanted::PreferStandby => &[Wanted::Standby, Wanted::Any],
     }
 }
 
-async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session<R>> {
-    let mut config = target.pg().clone();
-    let options = config.get_options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
-    config.options(&options).application_name(instance::application(name));
+/// Whether the server is one that `target_session_attrs` asks for.
+async fn is_wanted<R>(opened: &Session<R>, wanted: Wanted, session: &str) -> Result<()> {
+    if wanted == Wanted::Any {
+        return Ok(());
+    }
+    let row = opened.one(include_str!("sql/session/attributes.sql"), &[]).await?;
+    let (standby, read_only): (bool, bool) = (row.try_get("standby")?, row.try_get("read_only")?);
+    // Of a session that we made read-only ourselves the setting says nothing about the server.
+    let read_only = standby || read_only && !session.contains(READ_ONLY);
+    let (fits, asked) = match wanted {
+        Wanted::ReadWrite => (!read_only, "read-write"),
+        Wanted::ReadOnly => (read_only, "read-only"),
+        Wanted::Primary => (!standby, "primary"),
+        _ => (standby, "standby"),
+    };
+    if fits {
+        return Ok(());
+    }
+    let is = if standby {
+        "a standby"
+    } else if read_only {
+        "read-only"
+    } else {
+        "a primary that takes writes"
+    };
+    let told = format!("the server is {is}, and target_session_attrs asks for {asked}");
+    Err(Error::new(Kind::Connection, told))
+}
+
+/// Tries the ways of encryption that the mode allows, in turn.
+async fn at_place<R>(target: &Target, place: &Place, name: &str, session: &str) -> Result<Session<R>> {
+    let attempts = if place.is_socket() { &[Encryption::Plain] } else { target.secured.tls.attempts() };
+    let (last, before) = attempts.split_last().unwrap_or((&Encryption::Encrypted, &[]));
+    for encryption in before {
+        match client(target, place, *encryption, name, session).await {
+            Err(e) if is_rejected(&e) => {}
+            opened => return opened,
+        }
+    }
+    client(target, place, *last, name, session).await
+}
+
+/// Whether another way of encryption may succeed: the server does not admit this one, or the handshake failed.
+#[must_use]
+pub fn is_rejected(e: &Error) -> bool {
+    e.code.is_none() && e.kind != Kind::Config
+        || e.state() == Some(SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+}
+
+async fn client<R>(
+    target: &Target,
+    place: &Place,
+    encryption: Encryption,
+    name: &str,
+    session: &str,
+) -> Result<Session<R>> {
+    let mut config = target.pg(place);
+    let options = target.options().map_or_else(|| session.to_owned(), |o| format!("{o} {session}"));
+    config.options(&options).application_name(application(name, target));
+    config.ssl_mode(match encryption {
+        Encryption::Plain => SslMode::Disable,
+        Encryption::IfOffered => SslMode::Prefer,
+        Encryption::Encrypted => SslMode::Require,
+    });
+    let target = &target.at(place);
     let failed = |e: tokio_postgres::Error| explain(e, target);
-    let (client, wanted, any_bytes, major) = if tls::is_plain(target) {
+    let (client, attended, any_bytes, major) = if encryption == Encryption::Plain {
         let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
         let (any_bytes, major) = (takes_any_bytes(&connection), major(&connection));
         (client, attend(connection), any_bytes, major)
@@ -176,8 +279,16 @@ async fn client<R>(target: &Target, name: &str, session: &str) -> Result<Session
         _ => {}
     }
     let pid = read_back(&client, target, session).await?;
-    let watched = Watched { target: target.clone(), pid, cancel: client.cancel_token() };
-    Ok(Session::new(client, wanted, major, watched))
+    let encrypted = encryption != Encryption::Plain;
+    let watched = Watched { target: target.clone(), encrypted, pid, cancel: client.cancel_token() };
+    Ok(Session::new(client, attended, major, watched))
+}
+
+/// What a session is called: what it is for, what the user calls it, and whose it is.
+#[must_use]
+pub fn application(name: &str, target: &Target) -> String {
+    let name = target.application.as_ref().map_or_else(|| name.to_owned(), |given| format!("{name} {given}"));
+    instance::application(&name, target.owner.as_deref())
 }
 
 /// Checks that the session got the settings it asked for. Returns its process id at the server.
@@ -195,11 +306,11 @@ async fn read_back(client: &Client, target: &Target, session: &str) -> Result<i3
 }
 
 /// Asks the server to cancel the statement that one of our sessions runs, if there is one.
-pub(super) async fn cancel(target: &Target, token: &CancelToken) -> Result<()> {
-    if tls::is_plain(target) {
-        return Ok(token.cancel_query(NoTls).await?);
+pub(super) async fn cancel(watched: &Watched) -> Result<()> {
+    if !watched.encrypted {
+        return Ok(watched.cancel.cancel_query(NoTls).await?);
     }
-    Ok(token.cancel_query(tls::connector(target)?).await?)
+    Ok(watched.cancel.cancel_query(tls::connector(&watched.target)?).await?)
 }
 
 /// The settings that a session asks for at a server of this major version.
@@ -241,20 +352,33 @@ where
 /// Drives the connection. The driver keeps it open until every statement is answered, and on a dead connection that
 /// never happens. So once the session is dropped, the connection gets [`FAREWELL`] to close and is then closed by
 /// force.
-fn attend<S, T>(mut connection: Connection<S, T>) -> oneshot::Sender<()>
+fn attend<S, T>(mut connection: Connection<S, T>) -> Attended
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (wanted, unwanted) = oneshot::channel();
+    let notified = Arc::new(Notify::new());
+    let wakes = Arc::clone(&notified);
     tokio::spawn(async move {
+        // Drives the connection to its end, and passes on what the server sends without being asked.
+        let mut driven = poll_fn(move |context| {
+            loop {
+                match ready!(connection.poll_message(context)) {
+                    Some(Ok(AsyncMessage::Notification(_))) => wakes.notify_one(),
+                    Some(Ok(_)) => {}
+                    Some(Err(e)) => return Poll::Ready(Err(e)),
+                    None => return Poll::Ready(Ok(())),
+                }
+            }
+        });
         let ended = tokio::select! {
-            ended = &mut connection => ended,
-            _ = unwanted => tokio::time::timeout(FAREWELL, connection).await.unwrap_or(Ok(())),
+            ended = &mut driven => ended,
+            _ = unwanted => tokio::time::timeout(FAREWELL, driven).await.unwrap_or(Ok(())),
         };
         ended.inspect_err(|e| tracing::debug!(error = %e, "connection ended"))
     });
-    wanted
+    Attended { wanted, notified }
 }
 
 /// Names the target and says what the operator can do.

@@ -1,5 +1,6 @@
 //! Dead letters: recording, listing and resolving them.
 
+use crate::error::codes::NOT_MIGRATED;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
@@ -69,8 +70,8 @@ impl<R> Session<R> {
                     (Kind::Data, _, Some(since)) => Error::config(format!(
                         "`{since}` is no time; write for example 2026-11-16 or 2026-11-16T12:00:00Z"
                     )),
-                    (_, Some(SqlState::UNDEFINED_TABLE), _) => Error::new(
-                        e.kind,
+                    (_, Some(SqlState::UNDEFINED_TABLE), _) => Error::of(
+                        &NOT_MIGRATED,
                         "the governance tables are not here; run `gov-handoff migrate` first",
                     ),
                     _ => e.context("reading the dead letters"),
@@ -115,6 +116,12 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("sql/dead_letter/resolve.sql"), &params).await?.try_get(0)?)
     }
 
+    /// Queues the jobs of these letters again. Returns the letters whose jobs were still dead letters.
+    pub async fn redrive_jobs(&self, letters: &[Uuid], actor: Option<&str>) -> Result<Vec<Uuid>> {
+        let rows = self.rows(include_str!("sql/dead_letter/redrive.sql"), &[&letters, &actor]).await;
+        rows.context("queueing jobs again")?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// Closes a letter whose signals are recorded, which the gate verifies. False if the letter was closed already.
     pub async fn dead_letter_replayed(
         &self,
@@ -140,6 +147,12 @@ impl<R: Writes> Session<R> {
 }
 
 impl Letter {
+    /// The letter of a job, and not of a handoff.
+    #[must_use]
+    pub fn is_of_a_job(&self) -> bool {
+        self.worker == "job_queue"
+    }
+
     fn from_row(row: &tokio_postgres::Row) -> Result<Self> {
         Ok(Self {
             id: row.try_get("id")?,

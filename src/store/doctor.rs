@@ -34,6 +34,7 @@ impl<R: Reads> Session<R> {
         take("shape", self.look_at_shape().await)?;
         take("schemas", self.look_at_schemas().await)?;
         take("triggers", self.look_at_triggers().await)?;
+        take("trigger routes", self.look_at_trigger_routes().await)?;
         take("trace columns", self.look_at_causation().await)?;
         take("sources", self.look_at_sources(config).await)?;
         take("replication", look_at_replication(config, replication).await)?;
@@ -48,6 +49,14 @@ impl<R: Reads> Session<R> {
         take("dead letters", self.look_at_dead_letters().await)?;
         take("findings", self.look_at_findings().await)?;
         Ok(all)
+    }
+}
+
+impl<R> Session<R> {
+    /// How many connections are in use, and how many there may be.
+    pub async fn connections(&self) -> Result<(i64, i64)> {
+        let row = self.one(include_str!("sql/doctor/connections.sql"), &[]).await?;
+        Ok((row.try_get("used")?, row.try_get("most")?))
     }
 }
 

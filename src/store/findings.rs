@@ -1,6 +1,7 @@
 //! Findings in `system_issues`, and the daemon's own rows in `registry_changelog`.
 
 use crate::core::finding::Severity;
+use crate::error::codes::NOT_MIGRATED;
 use crate::error::{Error, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
@@ -24,7 +25,7 @@ pub struct Finding {
 #[derive(Debug, Serialize)]
 pub struct Issue {
     pub kind: String,
-    pub severity: String,
+    pub severity: Severity,
     pub key: String,
     pub detail: Value,
     pub occurrences: i64,
@@ -37,7 +38,7 @@ pub struct Issue {
 impl Issue {
     #[must_use]
     pub fn is_grave(&self) -> bool {
-        self.resolved_at.is_none() && matches!(self.severity.as_str(), "high" | "critical")
+        self.resolved_at.is_none() && self.severity >= Severity::High
     }
 }
 
@@ -48,16 +49,17 @@ impl<R> Session<R> {
             .rows(include_str!("sql/findings/list.sql"), &[&kind, &resolved, &limit])
             .await
             .map_err(|e| match e.state() {
-                Some(SqlState::UNDEFINED_TABLE) => {
-                    Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
-                }
+                Some(SqlState::UNDEFINED_TABLE) => Error::of(
+                    &NOT_MIGRATED,
+                    "the governance tables are not here; run `gov-handoff migrate` first",
+                ),
                 _ => e.context("reading the findings"),
             })?;
         rows.iter()
             .map(|row| {
                 Ok(Issue {
                     kind: row.try_get("kind")?,
-                    severity: row.try_get("severity")?,
+                    severity: Severity::of(row.try_get("severity")?),
                     key: row.try_get("coalesce_key")?,
                     detail: row.try_get("detail")?,
                     occurrences: row.try_get("occurrence_count")?,

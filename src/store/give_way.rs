@@ -79,7 +79,7 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
             Ok(Ok(false)) => {}
             // If the check fails, the read goes on under its own time limits. The server may have no free connection.
             Ok(Err(e)) => {
-                tracing::debug!(error = %e, "cannot check whether another session waits for the read");
+                tracing::debug!(error = %e.told(), "cannot check whether another session waits for the read");
                 session = None;
             }
             Err(_) => session = None,
@@ -88,8 +88,8 @@ async fn look(watched: Arc<Watched>, seen: Arc<AtomicBool>) {
     seen.store(true, Ordering::Relaxed);
     // The cancel request has no effect if the session runs no statement. Then the end of its transaction releases the
     // lock.
-    if let Ok(Err(e)) = tokio::time::timeout(LOOK, connect::cancel(&watched.target, &watched.cancel)).await {
-        tracing::debug!(error = %e, "the read could not be cancelled");
+    if let Ok(Err(e)) = tokio::time::timeout(LOOK, connect::cancel(&watched)).await {
+        tracing::debug!(error = %e.told(), "the read could not be cancelled");
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::store::role::Writes;
 use crate::store::{Session, connect};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -72,7 +73,9 @@ impl<R: Writes> Session<R> {
         match ended.await {
             Ok(ended) if ended.is_empty() => tracing::info!(former, "took the lease over"),
             Ok(ended) => tracing::warn!(former, ?ended, "took the lease over and ended its sessions"),
-            Err(e) => tracing::warn!(former, error = %e, "could not end the sessions of the former holder"),
+            Err(e) => {
+                tracing::warn!(former, error = %e.told(), "could not end the sessions of the former holder")
+            }
         }
     }
 
@@ -81,7 +84,11 @@ impl<R: Writes> Session<R> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 2] = [&owner, &ttl_ms];
         let row = self.one(include_str!("sql/lease/claim_letters.sql"), &params).await.context("lease")?;
-        claimed(&row, LETTERS, owner, ttl, None)
+        let former: Option<String> = row.try_get("former")?;
+        if let Some(former) = &former {
+            self.end_sessions_of(former).await;
+        }
+        claimed(&row, LETTERS, owner, ttl, former)
     }
 
     /// Renews the lease and stores `report` with it.
@@ -104,15 +111,19 @@ impl<R: Writes> Session<R> {
 /// Renews the lease of a command on a separate session, while the command's own session runs one long statement. The
 /// renewal ends when this value is dropped, or when the lease has another owner or term. In the latter case the fence
 /// stops the command.
-pub struct Kept(tokio::task::JoinHandle<()>);
+pub struct Kept {
+    task: tokio::task::JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
 
 impl Kept {
     pub fn keep(target: &Target, lease: &Lease, ttl: Duration) -> Self {
         let (target, lease) = (target.clone(), lease.clone());
-        Self(tokio::spawn(async move {
+        let (stop, mut stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
             let mut session = None;
-            loop {
-                tokio::time::sleep(ttl / 4).await;
+            // Told to stop only between two claims: a claim that is under way is answered first.
+            while tokio::time::timeout(ttl / 4, stopped.wait_for(|stop| *stop)).await.is_err() {
                 if session.is_none() {
                     session = connect::open_within(&target, "gov-handoff lease", ttl / 2).await.ok();
                 }
@@ -129,13 +140,21 @@ impl Kept {
                     Err(_) => session = None,
                 }
             }
-        }))
+        });
+        Self { task, stop }
+    }
+
+    /// Ends the renewal and waits for its end. Only then may the lease be resigned: a claim that arrives after the
+    /// resignation would take the lease back, for a process that is about to end.
+    pub async fn end(mut self) {
+        let _ = self.stop.send(true);
+        let _ = (&mut self.task).await;
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 

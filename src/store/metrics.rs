@@ -2,9 +2,12 @@
 //! or a count of either. So the cost does not grow with the number of signals.
 
 use crate::core::dead_letter::RETRY_KIND;
+use crate::error::codes::NOT_MIGRATED;
 use crate::error::{Error, Result};
 use crate::store::Session;
+use crate::store::job_metrics::JobReading;
 use crate::store::value::from_pg;
+use crate::store::worker::FamilyMember;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
@@ -12,6 +15,8 @@ use tokio_postgres::error::SqlState;
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     pub worker: Option<WorkerReading>,
+    /// Every worker of the family that has ever run.
+    pub workers: Vec<FamilyMember>,
     pub sources: Vec<SourceReading>,
     pub repairs: Vec<RepairTotal>,
     pub slot: Option<SlotReading>,
@@ -23,6 +28,7 @@ pub struct Reading {
     pub captured: Vec<(String, i64)>,
     /// Staged rows, counted up to the same limit.
     pub retrying: i64,
+    pub jobs: JobReading,
 }
 
 /// The holder of the lease, and what it last reported.
@@ -38,6 +44,8 @@ pub struct WorkerReading {
     pub ticks: i64,
     pub slot_budget: Option<i64>,
     pub tick_age: f64,
+    /// Seconds since the Unix epoch.
+    pub ticked_at: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
@@ -51,6 +59,10 @@ pub struct SourceReading {
     pub frontier_age: Option<f64>,
     pub frontier_behind: Option<i64>,
     pub certificate_age: Option<f64>,
+    /// Seconds since the Unix epoch.
+    pub frontier_at: Option<f64>,
+    /// Seconds since the Unix epoch.
+    pub certificate_at: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
@@ -64,6 +76,10 @@ pub struct RepairTotal {
 pub struct SlotReading {
     pub active: bool,
     pub retained: Option<i64>,
+    /// The server's word for what became of the slot's log: `reserved`, `extended`, `unreserved` or `lost`.
+    pub wal_status: Option<String>,
+    /// How much more log may be written before the slot may be lost; `None` where the server sets no limit.
+    pub safe_wal: Option<i64>,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +94,8 @@ impl<R> Session<R> {
         let mut reading =
             Reading { worker: self.worker_reading(worker).await?, ..self.captured_reading().await? };
         let sources = self.rows(include_str!("sql/metrics/sources.sql"), &[&worker]).await?;
+        reading.workers = self.family().await?;
+        reading.jobs = self.job_metrics().await?;
         reading.sources = sources.iter().map(source).collect::<Result<_>>()?;
         for row in self.rows(include_str!("sql/metrics/repairs.sql"), &[&worker]).await? {
             reading.repairs.push(RepairTotal {
@@ -87,8 +105,12 @@ impl<R> Session<R> {
             });
         }
         if let Some(row) = self.optional(include_str!("sql/replication/slot.sql"), &[&slot]).await? {
-            reading.slot =
-                Some(SlotReading { active: row.try_get("active")?, retained: row.try_get("retained")? });
+            reading.slot = Some(SlotReading {
+                active: row.try_get("active")?,
+                retained: row.try_get("retained")?,
+                wal_status: row.try_get("wal_status")?,
+                safe_wal: row.try_get("safe_wal_size")?,
+            });
         }
         let position = self.optional(include_str!("sql/stream/position.sql"), &[&slot]).await?;
         if let Some(row) = position {
@@ -121,6 +143,7 @@ impl<R> Session<R> {
                 ticks: row.try_get("ticks_total")?,
                 slot_budget: row.try_get("slot_budget")?,
                 tick_age: row.try_get("tick_age")?,
+                ticked_at: row.try_get("ticked_at")?,
             })
         })
         .transpose()
@@ -151,13 +174,15 @@ fn source(row: &Row) -> Result<SourceReading> {
         frontier_age: row.try_get("frontier_age")?,
         frontier_behind: row.try_get("frontier_behind")?,
         certificate_age: row.try_get("certificate_age")?,
+        frontier_at: row.try_get("frontier_at")?,
+        certificate_at: row.try_get("certificate_at")?,
     })
 }
 
 fn not_here(e: Error) -> Error {
     match e.state() {
         Some(SqlState::UNDEFINED_TABLE) => {
-            Error::new(e.kind, "the governance views are not here; run `gov-handoff migrate` first")
+            Error::of(&NOT_MIGRATED, "the governance views are not here; run `gov-handoff migrate` first")
         }
         _ => e,
     }

@@ -3,31 +3,43 @@
 
 pub mod apply;
 pub mod audit;
+pub mod backlog;
+pub mod candidates;
 pub mod connect;
 pub mod dead_letter;
 pub mod doctor;
+pub mod events;
+pub mod feed;
 pub mod findings;
 pub mod frontier;
+pub mod full_audit;
 mod give_way;
+pub mod input_gate;
+pub mod job_metrics;
 pub mod lease;
 pub mod metrics;
 pub mod migrate;
 pub mod proof;
+pub mod queue_tick;
 pub mod quote;
 pub mod read;
 pub mod replication;
 pub mod retry;
 pub mod role;
+pub mod rules;
+pub mod scan;
 mod session;
 pub mod session_settings;
 pub mod source;
 pub mod status;
 pub mod stream;
+pub mod subscription;
 mod tls;
 pub mod trust;
 pub mod types;
 mod value;
 pub mod watch;
+pub mod worker;
 
 pub use session::Session;
 
@@ -36,4 +48,4 @@ pub type Reader = Session<role::Reader>;
 /// A session that only writes through the gates.
 pub type Writer = Session<role::Writer>;
 /// A session that does both: the retry lane, the audit, commands.
-pub type Store = Session<role::Worker>;
+pub type Store = Session<role::ReadWriter>;

@@ -129,17 +129,20 @@ impl<R: Writes> Session<R> {
         Ok(())
     }
 
-    /// Stores a certificate as the source's latest, and in the history if `history` is set.
+    /// Stores a certificate as the source's latest, and in the history if `history` is set. Refused if another definition
+    /// than `version` is in force.
     pub async fn put_certificate(
         &self,
         lease: &Lease,
         worker: &str,
         certificate: &Certificate,
         history: bool,
+        version: Option<Uuid>,
     ) -> Result<()> {
         let value = serde_json::to_value(certificate)?;
-        let params: [&(dyn ToSql + Sync); 7] =
-            [&lease.worker, &lease.owner, &lease.term, &worker, &certificate.source, &value, &history];
+        let source = &certificate.source;
+        let params: [&(dyn ToSql + Sync); 8] =
+            [&lease.worker, &lease.owner, &lease.term, &worker, source, &value, &history, &version];
         self.one(include_str!("sql/proof/certificate_put.sql"), &params)
             .await
             .context("keeping a certificate")?;

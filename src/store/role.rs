@@ -1,13 +1,13 @@
 //! The role of a session, as a type. A session offers only the calls of its role, so using a session for the wrong
 //! purpose does not compile.
 //!
-//! | role         | looks on | [`Reads`] | [`Writes`] | [`Administers`] | opened by                                     |
-//! |--------------|----------|-----------|------------|-----------------|-----------------------------------------------|
-//! | [`Onlooker`] | yes      |           |            |                 | `open_observer`, `open_observer_within`       |
-//! | [`Reader`]   | yes      | yes       |            |                 | `open_reader`                                 |
-//! | [`Writer`]   | yes      |           | yes        |                 | `open_writer_within`, `open_claimant`         |
-//! | [`Worker`]   | yes      | yes       | yes        |                 | the others of [`connect`](super::connect)     |
-//! | [`Admin`]    | yes      | yes       | yes        | yes             | `open_patient`                                |
+//! | role           | looks on | [`Reads`] | [`Writes`] | [`Administers`] | opened by                                 |
+//! |----------------|----------|-----------|------------|-----------------|-------------------------------------------|
+//! | [`Onlooker`]   | yes      |           |            |                 | `open_observer`, `open_observer_within`   |
+//! | [`Reader`]     | yes      | yes       |            |                 | `open_reader`                             |
+//! | [`Writer`]     | yes      |           | yes        |                 | `open_writer_within`, `open_claimant`     |
+//! | [`ReadWriter`] | yes      | yes       | yes        |                 | the others of [`connect`](super::connect) |
+//! | [`Admin`]      | yes      | yes       | yes        | yes             | `open_patient`                            |
 //!
 //! - To look on is to read our own tables and views and the catalogue. Every role may.
 //! - [`Reads`]: the rows of source tables.
@@ -43,7 +43,7 @@
 //! ```
 //! use gov_handoff::store::{Session, role};
 //!
-//! fn only_read(session: Session<role::Worker>) -> Session<role::Reader> {
+//! fn only_read(session: Session<role::ReadWriter>) -> Session<role::Reader> {
 //!     session.into_role()
 //! }
 //! ```
@@ -53,7 +53,7 @@
 //! ```compile_fail,E0277
 //! use gov_handoff::store::{Session, role};
 //!
-//! fn write_as_well(session: Session<role::Reader>) -> Session<role::Worker> {
+//! fn write_as_well(session: Session<role::Reader>) -> Session<role::ReadWriter> {
 //!     session.into_role()
 //! }
 //! ```
@@ -74,7 +74,7 @@ pub enum Writer {}
 
 /// Reads and writes: the retry lane, the audit, a replay and the other commands.
 #[derive(Debug)]
-pub enum Worker {}
+pub enum ReadWriter {}
 
 /// Does what an operator asks for: migrations, replication objects, the selftest.
 #[derive(Debug)]
@@ -86,20 +86,20 @@ mod sealed {
     impl Role for super::Onlooker {}
     impl Role for super::Reader {}
     impl Role for super::Writer {}
-    impl Role for super::Worker {}
+    impl Role for super::ReadWriter {}
     impl Role for super::Admin {}
 }
 
 /// The role reads rows of source tables.
 pub trait Reads: sealed::Role {}
 impl Reads for Reader {}
-impl Reads for Worker {}
+impl Reads for ReadWriter {}
 impl Reads for Admin {}
 
 /// The role writes through the gates.
 pub trait Writes: sealed::Role {}
 impl Writes for Writer {}
-impl Writes for Worker {}
+impl Writes for ReadWriter {}
 impl Writes for Admin {}
 
 /// The role makes and drops what the gates do not cover.
@@ -109,8 +109,8 @@ impl Administers for Admin {}
 /// The role can do all that the other one can.
 pub trait Includes<Part>: sealed::Role {}
 impl<R: sealed::Role> Includes<Onlooker> for R {}
-impl Includes<Reader> for Worker {}
-impl Includes<Writer> for Worker {}
+impl Includes<Reader> for ReadWriter {}
+impl Includes<Writer> for ReadWriter {}
 impl Includes<Reader> for Admin {}
 impl Includes<Writer> for Admin {}
-impl Includes<Worker> for Admin {}
+impl Includes<ReadWriter> for Admin {}

@@ -1,21 +1,31 @@
 //! One session with the database: its connection, its prepared statements, and how long it waits for an answer.
 
 use crate::config::Target;
-use crate::error::{Error, Kind, Result};
+use crate::error::codes::NO_ANSWER;
+use crate::error::{Error, Result};
 use crate::store::role::{Administers, Includes};
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Client, Row, Statement};
 
 /// What a second session needs to know to watch a session that reads.
 pub(super) struct Watched {
+    /// The very server that the session is with.
     pub target: Target,
+    pub encrypted: bool,
     pub pid: i32,
     pub cancel: CancelToken,
+}
+
+/// What a session shares with the task of its connection.
+pub(super) struct Attended {
+    pub wanted: oneshot::Sender<()>,
+    pub notified: Arc<Notify>,
 }
 
 /// A session with the database. The role `R` says what the session may do; see [`role`](crate::store::role).
@@ -29,6 +39,9 @@ pub struct Session<R> {
     pub(super) tables_only: bool,
     /// For the session that watches this one.
     pub(super) watched: Arc<Watched>,
+    /// Notifications that the server sent to this session.
+    notified: Arc<Notify>,
+    listening: AtomicBool,
     /// Dropping it tells the task of the connection that nobody waits for an answer.
     _wanted: oneshot::Sender<()>,
     /// `fn() -> R`, because a session holds no value of type `R`.
@@ -36,10 +49,23 @@ pub struct Session<R> {
 }
 
 impl<R> Session<R> {
-    pub(super) fn new(client: Client, wanted: oneshot::Sender<()>, major: u32, watched: Watched) -> Self {
+    pub(super) fn new(client: Client, attended: Attended, major: u32, watched: Watched) -> Self {
         let (prepared, watched) = (Mutex::default(), Arc::new(watched));
         let (patience, tables_only, role) = (None, false, PhantomData);
-        Self { client, prepared, patience, major, tables_only, watched, _wanted: wanted, role }
+        let Attended { wanted, notified } = attended;
+        let listening = AtomicBool::new(false);
+        Self {
+            client,
+            prepared,
+            patience,
+            major,
+            tables_only,
+            watched,
+            notified,
+            listening,
+            _wanted: wanted,
+            role,
+        }
     }
 
     /// Gives up a part of what the session may do.
@@ -48,8 +74,31 @@ impl<R> Session<R> {
     where
         R: Includes<Part>,
     {
-        let Self { client, prepared, patience, major, tables_only, watched, _wanted, role: _ } = self;
-        Session { client, prepared, patience, major, tables_only, watched, _wanted, role: PhantomData }
+        let Self {
+            client,
+            prepared,
+            patience,
+            major,
+            tables_only,
+            watched,
+            notified,
+            listening,
+            _wanted,
+            role: _,
+        } = self;
+        let role = PhantomData;
+        Session {
+            client,
+            prepared,
+            patience,
+            major,
+            tables_only,
+            watched,
+            notified,
+            listening,
+            _wanted,
+            role,
+        }
     }
 
     /// The server's major version.
@@ -71,6 +120,20 @@ impl<R> Session<R> {
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
         answered(self.patience, answer).await
+    }
+
+    /// From now on an emitter wakes this session; see [`woken`](Self::woken).
+    pub async fn listen_to_feed(&self) -> Result<()> {
+        if !self.listening.load(Ordering::Relaxed) {
+            self.answer(self.client.batch_execute(include_str!("sql/feed/listen.sql"))).await?;
+            self.listening.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Waits for a notification. It is a hint to look sooner: without it, nothing is lost.
+    pub async fn woken(&self) {
+        self.notified.notified().await;
     }
 
     #[must_use]
@@ -127,6 +190,6 @@ pub(super) async fn answered<T>(
     let Some(patience) = patience else { return Ok(answer.await?) };
     match tokio::time::timeout(patience, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::new(Kind::Connection, format!("the server did not answer within {patience:?}"))),
+        Err(_) => Err(Error::of(&NO_ANSWER, format!("the server did not answer within {patience:?}"))),
     }
 }

@@ -5,6 +5,7 @@
 //! silently, and a commit might be acknowledged before it is durable. So each session reads its settings back with one
 //! query.
 
+use crate::error::codes::SESSION_SETTINGS;
 use crate::error::{Error, Result};
 use crate::store::quote;
 use std::collections::BTreeMap;
@@ -37,11 +38,14 @@ pub fn compare(options: &str, answer: &str) -> Result<()> {
     if differences.is_empty() {
         return Ok(());
     }
-    Err(Error::config(format!(
-        "the session did not get the settings it asked for: {}; something between gov-handoff and the server, such as a connection \
+    Err(Error::of(
+        &SESSION_SETTINGS,
+        format!(
+            "the session did not get the settings it asked for: {}; something between gov-handoff and the server, such as a connection \
          pooler, drops the startup parameter `options`: connect to the server itself",
-        differences.join(", ")
-    )))
+            differences.join(", ")
+        ),
+    ))
 }
 
 /// The settings of an options string, as `pg_settings` shows them. The last setting of a name counts.

@@ -1,17 +1,25 @@
 //! The output of `status`. It is read from views and never from a source table.
 
 use crate::core::doctor::seconds_left;
+use crate::core::standing::{Facts, Open, Proven, Verdict, judge};
 use crate::error::{Context, Result};
 use crate::store::Session;
+use crate::store::full_audit::AuditStatus;
 use crate::store::replication::UnusedSlot;
 use crate::store::value::{Instant, from_pg};
+use crate::store::worker::FamilyMember;
 use serde::Serialize;
+use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
 #[derive(Debug, Serialize)]
 pub struct Status {
     pub worker: Option<WorkerStatus>,
+    /// Every worker of the family that has ever run.
+    pub workers: Vec<FamilyMember>,
     pub sources: Vec<SourceStatus>,
+    /// When each source was last audited in full, and when the next audit is due.
+    pub audits: Vec<AuditStatus>,
     pub stream: Option<StreamStatus>,
     /// Slots of ours that the configuration does not name and no session reads.
     pub unused_slots: Vec<UnusedSlot>,
@@ -36,6 +44,8 @@ pub struct WorkerStatus {
     pub mode: Option<String>,
     pub reason: Option<String>,
     pub tick_age_seconds: f64,
+    /// In UTC, as every time of the output.
+    pub ticked_at: Option<String>,
     /// Time since the last moment up to which everything is known to be handed off; `None` before the daemon has
     /// reported.
     pub lag_seconds: Option<f64>,
@@ -57,7 +67,13 @@ pub struct SourceStatus {
     pub dead_lettered: i64,
     pub open_ranges: i64,
     pub hot_ranges: i64,
+    /// What became of the rows that it had when it was registered: `seed`, `skip` or `hand_off`.
+    pub backlog: Option<String>,
+    pub backlog_rows: Option<i64>,
     pub idle_seconds: Option<f64>,
+    /// Everything that was committed before this time is handed off; `None` before the first certificate.
+    pub complete_through: Option<String>,
+    pub proven_seconds_ago: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,14 +95,42 @@ pub struct FindingStatus {
     pub severity: String,
     pub key: String,
     pub occurrences: i64,
+    pub since: Option<String>,
+}
+
+impl Status {
+    /// How things stand, in one sentence; `worker` is the intake.
+    #[must_use]
+    pub fn verdict(&self, worker: &str) -> Verdict {
+        let open = |finding: &FindingStatus| Open {
+            kind: finding.kind.clone(),
+            severity: finding.severity.clone(),
+            since: finding.since.clone().unwrap_or_default(),
+        };
+        let proven = |source: &SourceStatus| Proven {
+            source: source.source.clone(),
+            through: source.complete_through.clone(),
+            seconds_ago: source.proven_seconds_ago,
+        };
+        let member = self.workers.iter().find(|member| member.worker == worker && member.state == "paused");
+        judge(&Facts {
+            worker: worker.to_owned(),
+            alive: self.worker.as_ref().map(|worker| worker.alive),
+            last_tick: self.worker.as_ref().and_then(|worker| worker.ticked_at.clone()),
+            paused: member.map(|m| m.paused_because.clone().unwrap_or_else(|| "no reason given".to_owned())),
+            sources: self.sources.iter().map(proven).collect(),
+            dead_letters: self.dead_letters,
+            findings: self.findings.iter().filter(|finding| finding.severity != "info").map(open).collect(),
+        })
+    }
 }
 
 impl<R> Session<R> {
-    pub async fn status(&self, worker: &str, slot: &str) -> Result<Status> {
+    pub async fn status(&self, worker: &str, slot: &str, audit_every: Duration) -> Result<Status> {
         let counts =
             self.one(include_str!("sql/status/counts.sql"), &[]).await.map_err(|e| match e.state() {
-                Some(SqlState::UNDEFINED_TABLE) => crate::error::Error::new(
-                    e.kind,
+                Some(SqlState::UNDEFINED_TABLE) => crate::error::Error::of(
+                    &crate::error::codes::NOT_MIGRATED,
                     "the governance tables are not here; run `gov-handoff migrate` first",
                 ),
                 _ => e,
@@ -101,6 +145,7 @@ impl<R> Session<R> {
                     mode: row.try_get("mode")?,
                     reason: row.try_get("mode_reason")?,
                     tick_age_seconds: row.try_get("tick_age")?,
+                    ticked_at: row.try_get("ticked_at")?,
                     #[allow(clippy::cast_precision_loss)] // For people to read.
                     lag_seconds: row.try_get::<_, Option<i64>>("lag_ms")?.map(|ms| ms as f64 / 1_000.0),
                     pace: row.try_get("pace_reason")?,
@@ -113,7 +158,9 @@ impl<R> Session<R> {
             stream: self.stream_status(worker_status.as_ref(), slot).await?,
             unused_slots: self.unused_slots(slot).await?,
             worker: worker_status,
+            workers: self.family().await?,
             sources: self.source_status(worker).await?,
+            audits: self.audit_status(worker, audit_every).await?,
             frontier_held_back_by: self.frontier_holder().await?,
             captured_waiting: counts.try_get("waiting")?,
             at_least: counts.try_get("more")?,
@@ -143,7 +190,11 @@ impl<R> Session<R> {
                     dead_lettered: row.try_get("dead_lettered")?,
                     open_ranges: row.try_get::<_, i64>("open_ranges")?.max(0),
                     hot_ranges: row.try_get::<_, i64>("hot_ranges")?.max(0),
+                    backlog: row.try_get("policy")?,
+                    backlog_rows: row.try_get("row_count")?,
                     idle_seconds: row.try_get("idle_seconds")?,
+                    complete_through: row.try_get("complete_through")?,
+                    proven_seconds_ago: row.try_get("proven_ago")?,
                 })
             })
             .collect()
@@ -179,7 +230,7 @@ impl<R> Session<R> {
         Ok(Some(status))
     }
 
-    pub(super) async fn open_findings(&self) -> Result<Vec<FindingStatus>> {
+    pub async fn open_findings(&self) -> Result<Vec<FindingStatus>> {
         let rows = self.rows(include_str!("sql/findings/open.sql"), &[]).await?;
         rows.iter()
             .map(|row| {
@@ -188,6 +239,7 @@ impl<R> Session<R> {
                     severity: row.try_get(1)?,
                     key: row.try_get(2)?,
                     occurrences: row.try_get(3)?,
+                    since: row.try_get(4)?,
                 })
             })
             .collect()

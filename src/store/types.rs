@@ -1,5 +1,6 @@
 //! Event types: listing, activating and draining them.
 
+use crate::error::codes::NOT_MIGRATED;
 use crate::error::{Context, Error, Result};
 use crate::store::Session;
 use crate::store::lease::{Lease, parts};
@@ -35,9 +36,10 @@ impl Drained {
 impl<R> Session<R> {
     pub async fn event_types(&self) -> Result<Vec<EventType>> {
         let rows = self.rows(include_str!("sql/types/list.sql"), &[]).await.map_err(|e| match e.state() {
-            Some(SqlState::UNDEFINED_TABLE) => {
-                Error::new(e.kind, "the governance tables are not here; run `gov-handoff migrate` first")
-            }
+            Some(SqlState::UNDEFINED_TABLE) => Error::of(
+                &NOT_MIGRATED,
+                "the governance tables are not here; run `gov-handoff migrate` first",
+            ),
             _ => e.context("reading the event types"),
         })?;
         rows.iter()

@@ -1,10 +1,11 @@
 //! The watchdog, the heartbeat, and the load of the server.
 
+use crate::core::finding::Silence;
+use crate::error::codes::NOT_MIGRATED;
 use crate::error::{Context, Error, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
 use crate::store::role::Writes;
-use crate::store::source::ClockReading;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
@@ -17,8 +18,7 @@ pub struct WorkerWatch {
     pub last_tick_at: String,
     pub silent_seconds: f64,
     pub cadence_seconds: f64,
-    /// `ok`, `warning` or `critical`.
-    pub verdict: String,
+    pub verdict: Silence,
     /// The worker was stopped on purpose.
     pub resigned: bool,
 }
@@ -33,15 +33,6 @@ pub struct ServerLoad {
     pub minute: i32,
 }
 
-/// How many groups became dirty between two looks.
-#[derive(Debug, Clone, Copy)]
-pub struct Dirtied {
-    pub signals: i64,
-    pub at: ClockReading,
-    pub dirtied: i64,
-    pub groups: i64,
-}
-
 impl<R> Session<R> {
     pub async fn server_load(&self) -> Result<ServerLoad> {
         let row = self.one(include_str!("sql/watch/load.sql"), &[]).await.context("looking at the load")?;
@@ -52,20 +43,6 @@ impl<R> Session<R> {
             minute: row.try_get("minute")?,
         })
     }
-
-    /// Counts since the previous look; the first look counts nothing.
-    pub async fn dirtied(&self, worker: &str, before: Option<&Dirtied>) -> Result<Dirtied> {
-        let (signals, since) = before.map_or((-1, None), |b| (b.signals, Some(b.at.0)));
-        let params: [&(dyn ToSql + Sync); 3] = [&worker, &signals, &since];
-        let row =
-            self.one(include_str!("sql/watch/storm.sql"), &params).await.context("counting dirty groups")?;
-        Ok(Dirtied {
-            signals: row.try_get("signals")?,
-            at: ClockReading(row.try_get("at")?),
-            dirtied: row.try_get("dirtied")?,
-            groups: row.try_get("groups")?,
-        })
-    }
 }
 
 impl<R: Writes> Session<R> {
@@ -74,7 +51,7 @@ impl<R: Writes> Session<R> {
         let rows =
             self.rows(include_str!("sql/watch/watch.sql"), &[]).await.map_err(|e| match e.state() {
                 Some(SqlState::UNDEFINED_FUNCTION) => {
-                    Error::new(e.kind, "the watchdog is not here; run `gov-handoff migrate` first")
+                    Error::of(&NOT_MIGRATED, "the watchdog is not here; run `gov-handoff migrate` first")
                 }
                 _ => e.context("watching the workers"),
             })?;
@@ -85,7 +62,7 @@ impl<R: Writes> Session<R> {
                     last_tick_at: row.try_get("last_tick_at")?,
                     silent_seconds: row.try_get("silent_seconds")?,
                     cadence_seconds: row.try_get("cadence_seconds")?,
-                    verdict: row.try_get("verdict")?,
+                    verdict: Silence::of(row.try_get("verdict")?),
                     resigned: row.try_get("resigned")?,
                 })
             })

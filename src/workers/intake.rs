@@ -4,7 +4,7 @@
 //!   lanes ─┬─ stream lane   reads the slot and decides the mode (core::mode): Starting, Streaming, Polling { reason }
 //!          ├─ table lane    follows the mode: milliseconds while polling, seconds while streaming; certifies
 //!          └─ retry lane    retries staged rows and rows of newly trusted producers
-//!   keeper ── rounds        slot, unused slots, lag, pace, redefined sources, drain, audit rows
+//!   keeper ── rounds        slot, unused slots, lag, pace, redefined sources, drain, checkpoint, audit rows
 //! ```
 //!
 //! Each lane has its own connections. A lane that fails starts over, with backoff, from what is durable.
@@ -58,7 +58,7 @@ pub async fn run(config: Config, once: bool, mut shutdown: watch::Receiver<bool>
         }
     }
     drop(store);
-    supervise::<Intake>(&config, once, shutdown).await
+    supervise::<Intake>(&config, &config.worker, once, shutdown).await
 }
 
 struct Intake;
@@ -72,6 +72,9 @@ impl Worker for Intake {
     }
 
     async fn lanes(shared: Arc<Shared>) -> Result<()> {
+        // The lanes may have run before and been paused. No stream is open now, whatever the last one had reached.
+        let intent = shared.term.config.intent;
+        shared.stream.update(|stream| stream.rest(intent));
         if shared.term.once {
             return once(&shared).await;
         }
@@ -201,6 +204,10 @@ impl Rounds for IntakeRounds {
         self.guard_unused(keeper).await?;
         let shared = Arc::clone(&self.shared);
         let Shared { term, stream, pacing, looks, .. } = &*shared;
+        // A paused worker is behind on purpose, and does not work at any pace.
+        if term.is_paused() {
+            return Ok(self.mode.take());
+        }
         let sources: Vec<_> = self.known.iter().flatten().map(|(d, ..)| d.name.clone()).collect();
         let lag = self.lag.look(keeper.store, term, stream, looks, &sources).await;
         keeper.complaints.tolerate("measure the lag", lag)?;
@@ -210,8 +217,13 @@ impl Rounds for IntakeRounds {
     }
 
     async fn chores(&mut self, keeper: &mut Keeper<'_>) -> Result<()> {
+        if self.shared.term.is_paused() {
+            return Ok(());
+        }
         self.notice_redefinitions(keeper).await?;
         drain(keeper, || self.report()).await?;
+        let checkpoint = keeper.store.checkpoint(&self.shared.term.lease).await;
+        keeper.complaints.tolerate("write the checkpoint", checkpoint)?;
         let audited = self.audit.write(keeper.store, &self.shared.term).await;
         keeper.complaints.tolerate("write the audit rows", audited)?;
         Ok(())

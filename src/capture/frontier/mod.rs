@@ -22,7 +22,7 @@ use crate::failpoint::failpoint;
 use crate::handoff::deliver::{Delivery, Outcome};
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::apply::Advance;
-use crate::store::frontier::{FrontierRead, Relation, Snapshot};
+use crate::store::frontier::{FrontierRead, Snapshot, TableFile};
 use crate::store::{Reader, Writer, role};
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,11 +43,13 @@ pub struct Seen {
     total: Outcome,
     /// Rows without a missing signal.
     recorded: usize,
+    /// Rows of the backlog.
+    backlog: usize,
     digest: Digest,
     /// The stream had passed the snapshot: the stream missed every row that was missing.
     passed: bool,
     snapshot: Snapshot,
-    relation: Relation,
+    relation: TableFile,
     full: Option<Distrust>,
     counted: Option<Conservation>,
 }
@@ -56,7 +58,7 @@ impl CertifyingPass<'_> {
     pub async fn run(mut self, proof: &mut Proof) -> Result<Outcome> {
         match self.attempt(proof, false).await {
             Err(e) if e.of_source && e.of_contents() => {
-                tracing::warn!(source = self.source.name(), error = %e, "a row cannot be read, reading the others");
+                tracing::warn!(source = self.source.name(), error = %e.told(), "a row cannot be read, reading the others");
                 self.attempt(proof, true).await
             }
             done => done,
@@ -106,7 +108,8 @@ impl CertifyingPass<'_> {
             }
             _ => false,
         };
-        let (mut total, mut digest, mut recorded) = (Outcome::default(), Digest::default(), 0);
+        let (mut total, mut digest) = (Outcome::default(), Digest::default());
+        let (mut recorded, mut backlog) = (0, 0);
         loop {
             let rows = read.next(batch).await?;
             if rows.is_empty() {
@@ -121,12 +124,13 @@ impl CertifyingPass<'_> {
             passed = reconciled.passed;
             digest.merge(reconciled.digest);
             recorded += reconciled.recorded;
+            backlog += reconciled.backlog;
             total += reconciled.outcome;
         }
         read.complete()?;
         let (snapshot, relation, full) = (read.snapshot.clone(), read.relation, read.full);
         let counted = close(read, worker, source).await?;
-        Ok(Ok(Seen { total, recorded, digest, passed, snapshot, relation, full, counted }))
+        Ok(Ok(Seen { total, recorded, backlog, digest, passed, snapshot, relation, full, counted }))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::core::frontier::Distrust;
 use crate::core::handoff::Source;
 use crate::core::repair::Reason;
 use crate::error::Result;
+use crate::failpoint::failpoint;
 use crate::store::Writer;
 use crate::store::findings::Finding;
 use serde_json::json;
@@ -94,7 +95,8 @@ impl Proof {
         // The certificates of a selftest prove nothing about production.
         let history =
             worker != REHEARSAL && (news || self.history_at.is_none_or(|at| at.elapsed() > QUIET_HISTORY));
-        store.put_certificate(&shared.term.lease, worker, &certificate, history).await?;
+        failpoint("before_certificate");
+        store.put_certificate(&shared.term.lease, worker, &certificate, history, source.version).await?;
         // A certificate without a miss resolves the finding, but only if the stream was running and could have missed
         // a row.
         if seen.passed && certificate.repaired.get(&Reason::MissedByStream).is_none_or(|n| *n == 0) {
@@ -123,6 +125,7 @@ impl Proof {
             taken_at: snapshot.taken_at.clone(),
             rows_checked: seen.total.seen.try_into().unwrap_or(u64::MAX),
             already_recorded: seen.recorded.try_into().unwrap_or(u64::MAX),
+            backlog: seen.backlog.try_into().unwrap_or(u64::MAX),
             repaired: self.repairs.repaired.clone(),
             duplicates: None,
             digest: seen.digest,

@@ -14,6 +14,7 @@ use crate::core::probe::{Probe, Quiet};
 use crate::core::transaction::{Delivered, Relations, Surprise};
 use crate::error::{Error, Kind, Result};
 use crate::handoff::mapped_row::MappedRow;
+use crate::pulse::Loop;
 use crate::store::Writer;
 use crate::store::findings::Finding;
 use crate::store::read::BATCH_BYTES;
@@ -89,8 +90,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    pub async fn run(mut self, mut stream: Stream) -> Result<End> {
-        let end = self.follow(&mut stream).await;
+    pub async fn run(mut self, mut stream: Stream, turning: &Loop) -> Result<End> {
+        let end = self.follow(&mut stream, turning).await;
         // However the loop ended, the running batch is completed, so that the server sends as little as possible again.
         let recorded = match self.in_flight.take() {
             Some(batch) => batch.await.map(|committed| self.record(&committed, &stream)),
@@ -107,11 +108,12 @@ impl<'a> Follower<'a> {
     }
 
     /// The loop. Priorities: told to stop, sources redefined, a batch that is recorded, then the stream.
-    async fn follow(&mut self, stream: &mut Stream) -> Result<End> {
+    async fn follow(&mut self, stream: &mut Stream, turning: &Loop) -> Result<End> {
         let shared = self.shared;
         // A predecessor may have left a finding open. Its cause lies before the current end of the log.
         self.surprised_before = Some(self.store.current_lsn().await?);
         loop {
+            turning.turn().await;
             if self.in_flight.is_none() {
                 if self.target.is_some_and(|target| self.durable >= target || self.at_rest(target)) {
                     self.confirm_idle(stream, true).await?;
@@ -198,13 +200,19 @@ impl<'a> Follower<'a> {
         self.probe.heard(Instant::now());
         let pending = &mut self.pending;
         match event {
-            Event::Begin => {
+            Event::Begin { committed } => {
                 pending.open = true;
+                pending.committed = committed;
                 pending.in_transaction = 0;
             }
             Event::Commit { end } => {
                 pending.open = false;
-                if pending.in_transaction > 0 { pending.whole = Some(end) } else { pending.idle = Some(end) }
+                if pending.in_transaction > 0 {
+                    pending.whole = Some(end);
+                    pending.commits.push(pending.committed);
+                } else {
+                    pending.idle = Some(end);
+                }
             }
             Event::Idle { wal_end, asked } => {
                 pending.idle = Some(wal_end);

@@ -21,12 +21,13 @@ use crate::core::transaction::{Encoding, Relations};
 use crate::daemon::backoff::Pause;
 use crate::daemon::open_session::{open, open_writer};
 use crate::error::{Error, Kind, Policy, Result};
+use crate::pulse::{self, Loop};
 use crate::store::Writer;
 use crate::store::findings::Finding;
 use crate::store::replication::{ANY_BYTES, SERVER_IDENTITY};
 use follow::Follower;
 use prepare::{Prepared, elsewhere, prepare};
-use replication_session::ReplicationSession;
+use replication_session::{From, ReplicationSession};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,13 +36,22 @@ use tokio_postgres::error::SqlState;
 /// A stream that lasted this long did work: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(5);
 
+/// How long a turn may take at the very most: creating a slot waits for every running transaction, for a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Keeps a stream open and reports to the mode machine how it fares.
 pub async fn lane(shared: &Shared) -> Result<()> {
     let mut pause = Pause::up_to(shared.term.config.stream_retry);
     let (mut blind, mut ended) = (false, 0);
+    let turning = pulse::enter(
+        "stream lane",
+        &shared.term.lease.worker,
+        PATIENCE.max(shared.term.config.stream_retry * 2),
+    );
     loop {
+        turning.turn().await;
         let begun = Instant::now();
-        let error = match session(shared, blind, ended).await {
+        let error = match session(shared, blind, ended, &turning).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::Redefined) => continue,
             Err(e) if e.policy() == Policy::StandBy => return Err(e),
@@ -78,7 +88,7 @@ async fn fault(shared: &Shared, error: &Error) {
     if shared.term.stopping() {
         return;
     }
-    tracing::warn!(error = %error, "stream lost");
+    tracing::warn!(error = %error.told(), "stream lost");
     let reason = error.to_string();
     // The same fault again changes nothing, and needs no new pass over the tables.
     shared.stream.update(|stream| stream.faulted(&reason));
@@ -90,13 +100,13 @@ async fn fault(shared: &Shared, error: &Error) {
     };
     let raised = async { open(&shared.term.config, "gov-handoff").await?.raise(&finding).await };
     if let Err(e) = raised.await {
-        tracing::debug!(error = %e, "the finding could not be raised");
+        tracing::debug!(error = %e.told(), "the finding could not be raised");
     }
 }
 
 /// `blind`: the last session ended because the server did not find an object. `ended`: how many sessions ended
 /// because a batch took too long.
-async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
+async fn session(shared: &Shared, blind: bool, ended: u32, turning: &Loop) -> Result<End> {
     let config = &shared.term.config;
     let store = open_writer(config, "gov-handoff stream writer", ended).await?;
     // Subscribed before the sources are read, so that a redefinition in between is noticed.
@@ -129,7 +139,7 @@ async fn session(shared: &Shared, blind: bool, ended: u32) -> Result<End> {
     let target = if shared.term.once { Some(store.current_lsn().await?) } else { None };
     let relations = Relations::new(&sources, if raw { Encoding::Foreign } else { Encoding::Utf8 });
     let follower = Follower::new(shared, &store, definitions, sources, relations, continuity.start(), target);
-    follower.run(stream).await
+    follower.run(stream, turning).await
 }
 
 /// A slot that was given up because of its size is not taken again before `rejoin_at`.
@@ -174,6 +184,7 @@ async fn open_at_start(
         system_identifier: session.server.system_identifier.clone(),
         timeline: session.server.timeline,
         confirmed,
+        end: store.current_lsn().await?,
     };
     let continuity = compare(known.as_ref(), &offered);
     if continuity.start() == durable {
@@ -187,19 +198,10 @@ async fn open_at_start(
 /// A replication session with the server that `store` writes to, at the first place of the URL that reaches it.
 async fn connect(config: &Config, store: &Writer, durable: Lsn, raw: bool) -> Result<ReplicationSession> {
     let here = store.server_identity().await?;
+    let from = From { slot: &config.slot, publication: &config.publication, durable, major: store.major() };
     let mut failed = None;
     for place in config.replication.places() {
-        let (slot, publication) = (&config.slot, &config.publication);
-        let mut session = match ReplicationSession::open(
-            &config.replication,
-            &place,
-            slot,
-            publication,
-            durable,
-            store.major(),
-        )
-        .await
-        {
+        let mut session = match ReplicationSession::open(&config.replication, &place, &from).await {
             Ok(session) => session,
             Err(e) => {
                 failed = Some(e);
@@ -212,7 +214,7 @@ async fn connect(config: &Config, store: &Writer, durable: Lsn, raw: bool) -> Re
             }
             return Ok(session);
         }
-        failed = Some(elsewhere(&format!("{}:{}", place.0, place.1)));
+        failed = Some(elsewhere(&place.to_string()));
     }
     Err(failed.unwrap_or_else(|| Error::new(Kind::Internal, "no host to stream from")))
 }

@@ -1,11 +1,10 @@
 //! The replication stream: a slot read through `pgwire-replication`, and its events as types of our own. The sole
 //! importer of that crate.
 
-use crate::config::{Target, Tls};
+use crate::config::{Encryption, Place, Target, Tls};
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
-use crate::instance;
-use crate::store::connect::session_at;
+use crate::store::connect::{application, is_rejected, session_at};
 use crate::store::session_settings;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -29,13 +28,18 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 /// and the end of a transaction of one row pass without waiting. The next batch, which forms during a commit, is
 /// limited by bytes.
 const BUFFERED_EVENTS: usize = 3;
+/// The protocol counts time from the year 2000 on.
+const EPOCH: Duration = Duration::from_secs(946_684_800);
 /// No address is that large. A row that is larger cannot be handed off by any path.
 const MAX_MESSAGE: usize = 64 << 20;
 
 /// An event of the stream.
 #[derive(Debug)]
 pub enum Event {
-    Begin,
+    Begin {
+        /// When it was committed at the server, since the Unix epoch.
+        committed: Duration,
+    },
     /// A pgoutput message other than begin and commit.
     Change(Bytes),
     Commit {
@@ -72,6 +76,15 @@ impl Drop for Client {
     }
 }
 
+/// What a stream is read from, and from where on.
+pub struct From<'a> {
+    pub slot: &'a str,
+    pub publication: &'a str,
+    pub durable: Lsn,
+    /// The server's major version.
+    pub major: u32,
+}
+
 /// A session that is authenticated but does not stream yet, so that positions can be compared first.
 pub struct ReplicationSession {
     client: Client,
@@ -80,44 +93,58 @@ pub struct ReplicationSession {
 
 impl ReplicationSession {
     /// Connects with the position that is durable on our side, because the crate acknowledges that position first.
+    /// Tries the ways of encryption that the mode allows, in turn.
     ///
-    /// `host` and `port` are one of the places that `target` names.
-    pub async fn open(
+    /// `place` is one of the places that `target` names.
+    pub async fn open(target: &Target, place: &Place, from: &From<'_>) -> Result<Self> {
+        let attempts = if place.is_socket() { &[Encryption::Plain] } else { target.secured.tls.attempts() };
+        let (last, before) = attempts.split_last().unwrap_or((&Encryption::Encrypted, &[]));
+        for encryption in before {
+            match Self::attempt(target, place, *encryption, from).await {
+                Err(e) if is_rejected(&e) => {}
+                opened => return opened,
+            }
+        }
+        Self::attempt(target, place, *last, from).await
+    }
+
+    async fn attempt(
         target: &Target,
-        (host, port): &(String, u16),
-        slot: &str,
-        publication: &str,
-        durable: Lsn,
-        major: u32,
+        place: &Place,
+        encryption: Encryption,
+        from: &From<'_>,
     ) -> Result<Self> {
-        let options = format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", session_at(major));
+        let ours = format!("{} -c wal_sender_timeout={SENDER_TIMEOUT}", session_at(from.major));
+        let options = target.options().map_or_else(|| ours.clone(), |theirs| format!("{theirs} {ours}"));
+        let host = place.address.map_or_else(|| place.host.clone(), |address| address.to_string());
+        let password = place.password.clone().unwrap_or_default();
         let mut config = ReplicationConfig::new(
             host,
             target.user(),
-            target.password(),
+            password,
             target.database(),
-            slot,
-            publication,
+            from.slot,
+            from.publication,
         )
-        .with_port(*port)
-        .with_tls(tls(target, host))
-        .with_start_lsn(pgwire_replication::Lsn::from_u64(durable.into()))
+        .with_port(place.port)
+        .with_tls(tls(target, &place.host, encryption))
+        .with_start_lsn(pgwire_replication::Lsn::from_u64(from.durable.into()))
         .with_status_interval(STATUS_INTERVAL)
         .with_wakeup_interval(SILENCE)
         .with_buffer_size(BUFFERED_EVENTS)
-        .with_options(options.clone());
+        .with_options(options);
         config.max_message_size = MAX_MESSAGE;
-        config.application_name = Some(instance::application("gov-handoff stream"));
+        config.application_name = Some(application("gov-handoff stream", target));
         let mut client = Client(ReplicationClient::connect_gated(config).await.map_err(explain)?);
-        let identity = answer(client.0.identify_system()).await?;
+        let patience = target.connect_timeout.unwrap_or(ANSWER);
+        let identity = answer_within(patience, client.0.identify_system()).await?;
         let server = Server {
             system_identifier: identity.system_id,
             timeline: identity.timeline.try_into().unwrap_or(i32::MAX),
         };
         let mut session = Self { client, server };
-        let granted = session.ask(&session_settings::question(&options)).await?;
-        session_settings::compare(&options, &granted)
-            .map_err(|e| e.context(format!("replication: {host}:{port}")))?;
+        let granted = session.ask(&session_settings::question(&ours)).await?;
+        session_settings::compare(&ours, &granted).map_err(|e| e.context(format!("replication: {place}")))?;
         Ok(session)
     }
 
@@ -137,7 +164,14 @@ impl ReplicationSession {
 
 /// Waits for an answer before streaming starts, but not indefinitely.
 async fn answer<T>(asked: impl Future<Output = pgwire_replication::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(ANSWER, asked).await {
+    answer_within(ANSWER, asked).await
+}
+
+async fn answer_within<T>(
+    patience: Duration,
+    asked: impl Future<Output = pgwire_replication::Result<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(patience, asked).await {
         Ok(answer) => answer.map_err(explain),
         Err(_) => Err(Error::new(Kind::Connection, "the server did not answer the replication connection")),
     }
@@ -180,7 +214,10 @@ impl Stream {
 
 fn translate(event: pgwire_replication::Result<Option<ReplicationEvent>>) -> Result<Event> {
     match event.map_err(explain)? {
-        Some(ReplicationEvent::Begin { .. }) => Ok(Event::Begin),
+        Some(ReplicationEvent::Begin { commit_time_micros, .. }) => {
+            let micros = u64::try_from(commit_time_micros).unwrap_or(0);
+            Ok(Event::Begin { committed: EPOCH + Duration::from_micros(micros) })
+        }
         Some(ReplicationEvent::XLogData { data, .. }) => Ok(Event::Change(data)),
         Some(ReplicationEvent::Commit { end_lsn, .. }) => Ok(Event::Commit { end: end_lsn.as_u64().into() }),
         Some(ReplicationEvent::KeepAlive { wal_end, reply_requested, .. }) => {
@@ -193,21 +230,23 @@ fn translate(event: pgwire_replication::Result<Option<ReplicationEvent>>) -> Res
     }
 }
 
-fn tls(target: &Target, host: &str) -> TlsConfig {
-    let mode = match target.tls {
-        _ if host.starts_with('/') => SslMode::Disable,
-        Tls::Disable => SslMode::Disable,
-        Tls::Prefer => SslMode::Prefer,
-        Tls::Require => SslMode::Require,
-        Tls::VerifyFull => SslMode::VerifyFull,
+fn tls(target: &Target, host: &str, encryption: Encryption) -> TlsConfig {
+    let mode = match (encryption, target.secured.tls) {
+        (Encryption::Plain, _) => SslMode::Disable,
+        (Encryption::IfOffered, _) => SslMode::Prefer,
+        (Encryption::Encrypted, Tls::VerifyFull) => SslMode::VerifyFull,
+        (Encryption::Encrypted, Tls::VerifyCa) => SslMode::VerifyCa,
+        (Encryption::Encrypted, _) => SslMode::Require,
     };
+    let (certificate, key) = target.secured.client.clone().unzip();
     // The crate verifies an IP address only if it is given here too. For a host name this is what the crate would use
     // anyway.
     TlsConfig {
         mode,
-        ca_pem_path: target.root_cert.clone(),
+        ca_pem_path: target.secured.root_cert.clone(),
         sni_hostname: (mode != SslMode::Disable).then(|| host.to_owned()),
-        ..TlsConfig::default()
+        client_cert_pem_path: certificate,
+        client_key_pem_path: key,
     }
 }
 
@@ -235,7 +274,13 @@ fn explain(e: PgWireError) -> Error {
         (None, PgWireError::MessageTooLarge { .. }) => Kind::Replication,
         (None, _) => Kind::Connection,
     };
-    let mut error = Error::new(kind, format!("replication: {text}"));
+    // The crate checks the name for `verify-ca` too.
+    let advice = if text.contains("not valid for name") {
+        "; give a host that the certificate names, and where it is as hostaddr"
+    } else {
+        ""
+    };
+    let mut error = Error::new(kind, format!("replication: {text}{advice}"));
     error.code = state;
     error
 }
@@ -248,7 +293,7 @@ mod tests {
 
     fn asked(url: &str) -> TlsConfig {
         let target = Target::parse(Some(url), Given::Above, &HashMap::new()).unwrap();
-        tls(&target, &target.host())
+        tls(&target, &target.places()[0].host, *target.secured.tls.attempts().last().unwrap())
     }
 
     #[test]
@@ -267,12 +312,13 @@ mod tests {
     async fn a_session_that_is_given_up_leaves_no_task_behind() {
         // Takes connections and never says a word.
         let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let place = ("127.0.0.1".to_owned(), silent.local_addr().unwrap().port());
-        let url = format!("postgres://u@127.0.0.1:{}/d?sslmode=disable", place.1);
+        let url = format!("postgres://u@{}/d?sslmode=disable", silent.local_addr().unwrap());
         let target = Target::parse(Some(&url), Given::Above, &HashMap::new()).unwrap();
+        let place = target.places().remove(0);
+        let from = From { slot: "s", publication: "p", durable: Lsn::ZERO, major: 16 };
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let before = tasks();
-        let opening = ReplicationSession::open(&target, &place, "s", "p", Lsn::ZERO, 16);
+        let opening = ReplicationSession::open(&target, &place, &from);
         let accepted = tokio::select! {
             _ = opening => panic!("nobody answered"),
             accepted = silent.accept() => accepted.unwrap(),
@@ -287,10 +333,9 @@ mod tests {
     #[test]
     fn an_address_can_be_verified_like_a_name() {
         for host in ["192.0.2.1", "db.example.com"] {
-            let tls = asked(&format!("postgres://u@{host}/d?sslmode=verify-full"));
+            let tls = asked(&format!("postgres://u@{host}/d?sslmode=verify-full&sslrootcert=/ca.pem"));
             assert!(matches!(tls.mode, SslMode::VerifyFull));
             assert_eq!(tls.sni_hostname.as_deref(), Some(host));
         }
-        assert_eq!(asked("postgres://u@%2Frun%2Fpg/d?sslmode=verify-full").sni_hostname, None);
     }
 }

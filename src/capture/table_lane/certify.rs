@@ -10,6 +10,9 @@ use crate::handoff::deliver::Outcome;
 use crate::store::source::catalogue::Strategy;
 use std::time::Instant;
 
+/// A certifying pass over a source with smaller batches compares at least this many rows at once.
+const COMPARED_AT_ONCE: u32 = 1_000;
+
 impl TableSession<'_> {
     /// Runs the certifying passes that are due, as long as no source waits to be read. After a fault every
     /// certificate is due, and so is every row; rows come first.
@@ -43,15 +46,25 @@ impl TableSession<'_> {
     }
 
     /// Whether a source that is read by ranges is due for its certifying pass. A single run leaves that to the
-    /// daemon.
+    /// daemon. A source whose last pass made way has rows that wait: they come first, as the lag shows.
     fn certificate_is_due(&self, turn: &Turn) -> bool {
         !self.shared.term.once
+            && !turn.made_way
             && !self.shared.pacing.defers()
             && turn.certificate_in(&self.shared.term.config).is_some_and(|wait| wait.is_zero())
     }
 
     pub(super) async fn certify(&mut self, turn: &mut Turn) -> Result<Outcome> {
-        let batch = i32::try_from(turn.batch.rows()).unwrap_or(5_000);
+        // A source's batch size is for polls. The rows of a certifying pass are mostly recorded; comparing them in batches of
+        // a few would take long, and the other sources wait. A size that was reduced, because a batch took too long, counts.
+        let rows = match turn.strategy {
+            Strategy::Ranges { .. } if !turn.batch.is_reduced() => {
+                let most = u32::try_from(self.shared.term.config.batch_rows).unwrap_or(u32::MAX);
+                turn.batch.rows().max(COMPARED_AT_ONCE.min(most))
+            }
+            _ => turn.batch.rows(),
+        };
+        let batch = i32::try_from(rows).unwrap_or(5_000);
         let pass = CertifyingPass {
             shared: self.shared,
             reader: &mut self.reader,

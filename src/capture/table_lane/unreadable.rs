@@ -15,7 +15,7 @@ impl TableSession<'_> {
     /// Reports a source that gets no turn, and why. A single run ends with this error, after the other sources had
     /// their turns.
     pub(super) async fn not_read(&mut self, name: &str, mut e: Error) -> Result<()> {
-        tracing::error!(source = name, error = %e, "source cannot be read");
+        tracing::error!(source = name, error = %e.told(), "source cannot be read");
         let detail = json!({ "source": name, "problem": e.to_string() });
         let key = format!("source_unreadable:{name}");
         self.writer
@@ -37,7 +37,7 @@ impl TableSession<'_> {
     /// Reports an error that concerns this source only. The other sources go on.
     pub(super) async fn unreadable(&mut self, turn: &mut Turn, e: Error) -> Result<()> {
         let name = turn.source.name();
-        tracing::error!(source = name, error = %e, "source cannot be read");
+        tracing::error!(source = name, error = %e.told(), "source cannot be read");
         turn.doubted = true;
         let detail = json!({ "source": name, "problem": e.to_string() });
         let key = format!("source_unreadable:{name}");

@@ -3,9 +3,10 @@
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
 use crate::core::definition::{
-    IdColumn, IdType, OrderColumn, OrderType, RuleDefinition, SourceDefinition, Trust,
+    Backlog, IdColumn, IdType, OrderColumn, OrderType, RuleDefinition, SourceDefinition, Trust,
 };
 use crate::core::time::Zone;
+use crate::error::codes::NOT_MIGRATED;
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::role::Admin;
 use crate::store::{Session, connect};
@@ -22,8 +23,8 @@ pub async fn check(store: &Session<Admin>) -> Result<Means> {
     let row = store.client().query_one(include_str!("sql/needs.sql"), &[]).await?;
     let (database, role): (String, String) = (row.try_get("database")?, row.try_get("role")?);
     if !row.try_get::<_, bool>("migrated")? {
-        return Err(Error::new(
-            Kind::Catalogue,
+        return Err(Error::of(
+            &NOT_MIGRATED,
             "the selftest's gate is not here; run `gov-handoff migrate` first",
         ));
     }
@@ -58,7 +59,13 @@ pub async fn alone(config: &Config) -> Result<Session<Admin>> {
 pub async fn set(config: &Config, store: &Session<Admin>) -> Result<()> {
     strike(config, store, false).await?;
     store.client().batch_execute(include_str!("sql/stage.sql")).await.context("making the shadow tables")?;
-    store.put_sources(REHEARSAL, &[source("births", IdType::Int4), source("objects", IdType::Uuid)]).await?;
+    store
+        .put_sources(
+            REHEARSAL,
+            &[source("births", IdType::Int4), source("objects", IdType::Uuid)],
+            &[None, None],
+        )
+        .await?;
     Ok(())
 }
 
@@ -103,6 +110,7 @@ fn source(table: &str, id_type: IdType) -> SourceDefinition {
         coalesce_window_ms: 0,
         exclude: vec![],
         trust: Trust { producers: Some(vec![]), ..Trust::default() },
+        backlog: Backlog::HandOff,
         rules: vec![RuleDefinition {
             kind: "governance.handoff.selftest".to_owned(),
             when: vec![],

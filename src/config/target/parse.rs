@@ -1,66 +1,18 @@
 //! The one parser of connection strings: a URL, or libpq's `key = value` form, into keys and values. The driver gets a
 //! string that this module wrote, so that the driver and this module cannot read the same string differently.
 
-use super::tls::Wish;
+use super::options::by_key;
+use crate::error::codes::{URL_CONTRADICTION, URL_UNREADABLE};
 use crate::error::{Error, Result};
 
-/// The parts of a connection string: those for the driver, and TLS. The driver supports neither `verify-full` nor a
-/// root certificate.
-pub struct Asked {
-    pub pg: tokio_postgres::Config,
-    pub tls: Wish,
-}
-
 /// A key and its value, decoded.
-type Word = (String, String);
-
-/// Options that the driver supports, except TLS and hosts.
-const KNOWN: [&str; 17] = [
-    "application_name",
-    "channel_binding",
-    "connect_timeout",
-    "dbname",
-    "hostaddr",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_retries",
-    "load_balance_hosts",
-    "options",
-    "password",
-    "port",
-    "sslnegotiation",
-    "target_session_attrs",
-    "tcp_user_timeout",
-    "user",
-];
-
-/// Options that libpq supports and the driver does not.
-const LIBPQ_ONLY: [&str; 18] = [
-    "client_encoding",
-    "fallback_application_name",
-    "gssdelegation",
-    "gssencmode",
-    "gsslib",
-    "krbsrvname",
-    "passfile",
-    "replication",
-    "require_auth",
-    "requirepeer",
-    "service",
-    "sslcert",
-    "sslcompression",
-    "sslcrl",
-    "sslkey",
-    "sslpassword",
-    "sslsni",
-    "ssl_min_protocol_version",
-];
+pub type Word = (String, String);
 
 /// Options that may be given only once, because a second, different value would be a contradiction.
 const SAID_ONCE: [&str; 3] = ["sslmode", "sslrootcert", "channel_binding"];
 
-pub fn parse(text: &str) -> Result<Asked> {
+/// The options of a connection string, each once. Several hosts or ports are one value, with commas between.
+pub fn parse(text: &str) -> Result<Vec<Word>> {
     let words = match ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme)) {
         Some(rest) => {
             refuse_split_password(rest)?;
@@ -69,24 +21,19 @@ pub fn parse(text: &str) -> Result<Asked> {
         None => plain_words(text)?,
     };
     said_once(&words)?;
-    let (mut tls, mut hosts, mut rest) = (Wish::default(), Vec::new(), String::new());
+    let mut parsed: Vec<Word> = Vec::with_capacity(words.len());
     for (key, value) in words {
-        match key.as_str() {
-            "sslmode" => tls.mode = Some(value),
-            "sslrootcert" => tls.root = Some(value),
-            "host" => hosts.push(value),
-            key if KNOWN.contains(&key) => rest.push_str(&format!("{key}={} ", quoted(&value))),
-            key => return Err(unknown(key, text)),
+        if by_key(&key).is_none() {
+            return Err(unknown(&key, text));
+        }
+        match parsed.iter_mut().find(|(known, _)| *known == key) {
+            // The last one counts, as in libpq. Hosts and ports of a URL stand side by side.
+            Some((_, known)) if key == "host" || key == "port" => *known = format!("{known},{value}"),
+            Some((_, known)) => *known = value,
+            None => parsed.push((key, value)),
         }
     }
-    let mut pg: tokio_postgres::Config = rest.parse().map_err(|e: tokio_postgres::Error| {
-        let cause = std::error::Error::source(&e).map(ToString::to_string);
-        unreadable(&cause.unwrap_or_else(|| e.to_string()))
-    })?;
-    for host in hosts {
-        pg.host(host);
-    }
-    Ok(Asked { pg, tls })
+    Ok(parsed)
 }
 
 /// User and password up to the first `@`, then hosts with ports, the database, and options after the next `?`.
@@ -109,10 +56,14 @@ fn url_words(rest: &str) -> Result<Vec<Word>> {
     let (place, query) = place.split_once('?').unwrap_or((place, ""));
     let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
     if !hosts.is_empty() {
-        for host in hosts.split(',') {
-            let (host, port) = split_port(host)?;
+        let places = hosts.split(',').map(split_port).collect::<Result<Vec<_>>>()?;
+        // A URL without a port leaves the port open.
+        let ported = places.iter().any(|(_, port)| port.is_some());
+        for (host, port) in places {
             words.push(word("host", host)?);
-            words.push(word("port", port.unwrap_or("5432"))?);
+            if ported {
+                words.push(word("port", port.unwrap_or_default())?);
+            }
         }
     }
     if !database.is_empty() {
@@ -212,20 +163,18 @@ fn plain_value(text: &str) -> Result<(String, &str)> {
     if quoted { Err(unreadable("a quote that is not closed")) } else { Ok((value, "")) }
 }
 
-/// As [`plain_value`] reads it, and the driver too.
-fn quoted(value: &str) -> String {
-    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
-}
-
 fn said_once(words: &[Word]) -> Result<()> {
     for once in SAID_ONCE {
         let mut said = words.iter().filter(|(key, _)| key == once).map(|(_, value)| value);
         if let Some(first) = said.next()
             && said.any(|again| again != first)
         {
-            return Err(Error::config(format!(
-                "the database URL contradicts itself: {once} is given twice, with different values; take one of them out"
-            )));
+            return Err(Error::of(
+                &URL_CONTRADICTION,
+                format!(
+                    "the database URL contradicts itself: {once} is given twice, with different values; take one of them out"
+                ),
+            ));
         }
     }
     Ok(())
@@ -233,9 +182,7 @@ fn said_once(words: &[Word]) -> Result<()> {
 
 /// Names the key, unless it may be a piece of a password that was not encoded.
 fn unknown(key: &str, text: &str) -> Error {
-    if LIBPQ_ONLY.contains(&key) {
-        unreadable(&format!("{key} is an option of libpq that is not supported"))
-    } else if is_option_of_url(text) {
+    if is_option_of_url(text) {
         unreadable(&format!("unknown option {key}"))
     } else {
         unreadable("an option that is unknown")
@@ -243,10 +190,13 @@ fn unknown(key: &str, text: &str) -> Error {
 }
 
 fn unreadable(cause: &str) -> Error {
-    Error::config(format!(
-        "the database URL cannot be read ({cause}); expected postgres://user:password@host:5432/database, special \
+    Error::of(
+        &URL_UNREADABLE,
+        format!(
+            "the database URL cannot be read ({cause}); expected postgres://user:password@host:5432/database, special \
          characters of the password percent-encoded"
-    ))
+        ),
+    )
 }
 
 /// Whether the text after the question mark can only be options. If a password contains a question mark, an `@` follows
@@ -263,7 +213,8 @@ fn refuse_split_password(rest: &str) -> Result<()> {
     let (_, after) = rest.split_once('@').unwrap_or_default();
     let (place, _) = after.split_once('?').unwrap_or((after, ""));
     if place.contains('@') {
-        return Err(Error::config(
+        return Err(Error::of(
+            &URL_UNREADABLE,
             "the database URL has an @ too many, most likely in the password; percent-encode special characters of \
              the password (@ is %40)",
         ));

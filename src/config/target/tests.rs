@@ -3,6 +3,24 @@
 use super::*;
 use proptest::prelude::*;
 
+impl Target {
+    fn tls(&self) -> Tls {
+        self.secured.tls
+    }
+
+    fn host(&self) -> String {
+        self.places[0].host.clone()
+    }
+
+    fn port(&self) -> u16 {
+        self.places[0].port
+    }
+
+    fn password(&self) -> String {
+        self.places[0].password.clone().unwrap_or_default()
+    }
+}
+
 fn target(url: Option<&str>, env: &[(&str, &str)]) -> Result<Target> {
     given(url, Given::Above, env)
 }
@@ -46,15 +64,15 @@ fn the_usual_variables_win_over_the_urls_of_the_file_part_by_part() {
     let env = [("PGHOST", "elsewhere"), ("PGUSER", "v"), ("PGPASSWORD", "other"), ("PGSSLMODE", "disable")];
     assert_eq!(parts(Given::InFileForRole, &env), all("elsewhere", 7, "u", "secret", "d"));
     assert_eq!(parts(Given::Above, &env), all("h", 7, "u", "secret", "d"));
-    assert_eq!(given(url, file, &env).unwrap().tls, Tls::Disable);
-    assert_eq!(given(url, Given::Above, &env).unwrap().tls, Tls::Require);
+    assert_eq!(given(url, file, &env).unwrap().tls(), Tls::Disable);
+    assert_eq!(given(url, Given::Above, &env).unwrap().tls(), Tls::Require);
 }
 
 #[test]
 fn tls_words_are_ours() {
     let t = target(Some("postgres://u@h/d?sslmode=verify-full&sslrootcert=/ca.pem&application_name=x"), &[])
         .unwrap();
-    assert_eq!((t.tls, t.root_cert), (Tls::VerifyFull, Some(PathBuf::from("/ca.pem"))));
+    assert_eq!((t.tls(), t.secured.root_cert), (Tls::VerifyFull, Some(PathBuf::from("/ca.pem"))));
     assert!(target(Some("postgres://u@h/d?sslmode=sometimes"), &[]).is_err());
 }
 
@@ -100,12 +118,17 @@ fn a_password_that_was_not_encoded_is_not_taken_for_a_host() {
 #[test]
 fn a_root_certificate_is_there_to_be_used() {
     let tls = |query: &str, env: &[(&str, &str)]| {
-        target(Some(&format!("postgres://u@h/d?{query}")), env).unwrap().tls
+        target(Some(&format!("postgres://u@h/d?{query}")), env).unwrap().tls()
     };
     assert_eq!(tls("sslmode=require", &[]), Tls::Require);
-    assert_eq!(tls("sslmode=require&sslrootcert=/ca.pem", &[]), Tls::VerifyFull);
-    assert_eq!(tls("sslmode=require", &[("PGSSLROOTCERT", "/ca.pem")]), Tls::VerifyFull);
-    assert_eq!(tls("sslmode=verify-ca", &[]), Tls::VerifyFull);
+    assert_eq!(tls("sslmode=require&sslrootcert=/ca.pem", &[]), Tls::VerifyCa);
+    assert_eq!(tls("sslmode=require", &[("PGSSLROOTCERT", "/ca.pem")]), Tls::VerifyCa);
+    assert_eq!(tls("sslmode=verify-ca&sslrootcert=/ca.pem", &[]), Tls::VerifyCa);
+    assert_eq!(tls("sslmode=allow", &[]), Tls::Allow);
+    for mode in ["verify-ca", "verify-full"] {
+        let e = target(Some(&format!("postgres://u@h/d?sslmode={mode}")), &[]).unwrap_err().to_string();
+        assert!(e.contains("no root certificate") && e.contains("sslrootcert=system"), "{e}");
+    }
     // Without mandatory encryption, verifying a name does not help: an attacker refuses TLS.
     assert_eq!(tls("sslrootcert=/ca.pem", &[]), Tls::Prefer);
 }
@@ -113,12 +136,13 @@ fn a_root_certificate_is_there_to_be_used() {
 #[test]
 fn a_question_mark_in_a_password_does_not_switch_tls_off() {
     let t = target(Some("postgres://u:a?b@host/db?sslmode=require"), &[]).unwrap();
-    assert_eq!((t.tls, t.password().as_str(), t.host().as_str()), (Tls::Require, "a?b", "host"));
+    assert_eq!((t.tls(), t.password().as_str(), t.host().as_str()), (Tls::Require, "a?b", "host"));
     for password in
         ["a?sslmode=disable", "a?x=y&sslmode=disable&", "sslmode=disable", "a%3Fsslmode%3Ddisable"]
     {
-        let t = target(Some(&format!("postgres://u:{password}@h/d?sslmode=verify-full")), &[]).unwrap();
-        assert_eq!(t.tls, Tls::VerifyFull, "{password}");
+        let t = target(Some(&format!("postgres://u:{password}@h/d?sslmode=verify-full&sslrootcert=/r")), &[])
+            .unwrap();
+        assert_eq!(t.tls(), Tls::VerifyFull, "{password}");
     }
     for words in [
         "host=h user=u password='a sslmode=disable' sslmode=require",
@@ -126,14 +150,14 @@ fn a_question_mark_in_a_password_does_not_switch_tls_off() {
         r"host=h user=u password=a\ sslmode=disable sslmode = require",
         "sslmode='require' host=h user=u options='-c sslmode=disable'",
     ] {
-        assert_eq!(target(Some(words), &[]).unwrap().tls, Tls::Require, "{words}");
+        assert_eq!(target(Some(words), &[]).unwrap().tls(), Tls::Require, "{words}");
     }
 }
 
 #[test]
 fn an_encoded_key_is_the_key_it_stands_for() {
     let t = target(Some("postgres://u@h/d?ssl%6dode=require&sslrootcert=%2Fa%20b%2fca.pem"), &[]).unwrap();
-    assert_eq!((t.tls, t.root_cert), (Tls::VerifyFull, Some(PathBuf::from("/a b/ca.pem"))));
+    assert_eq!((t.tls(), t.secured.root_cert), (Tls::VerifyCa, Some(PathBuf::from("/a b/ca.pem"))));
 }
 
 #[test]
@@ -145,8 +169,6 @@ fn a_contradiction_about_tls_is_refused() {
         ("host=h user=u sslmode=require sslmode=disable", &[]),
         ("postgres://u@h/d?sslrootcert=/a&sslrootcert=/b&sslmode=require", &[]),
         ("postgres://u@h/d?sslmode=disable&sslrootcert=/ca.pem", &[]),
-        ("postgres://u@h/d?sslmode=disable&channel_binding=require", &[]),
-        ("postgres://u@h/d?sslmode=prefer&channel_binding=require", &[]),
         ("postgres://u@h/d?sslrootcert=/ca.pem", &[("PGSSLMODE", "disable")]),
         ("postgres://u@h/d", &[("PGSSLMODE", "disable"), root[0]]),
     ] {
@@ -155,12 +177,10 @@ fn a_contradiction_about_tls_is_refused() {
     }
     for (url, env, tls) in [
         ("postgres://u@h/d?sslmode=require&sslmode=require", &[][..], Tls::Require),
-        ("postgres://u@h/d?sslmode=require&channel_binding=require", &[], Tls::Require),
-        ("postgres://u@h/d?channel_binding=require", &[], Tls::Require),
         // The root certificate is for other connections.
         ("postgres://u@h/d?sslmode=disable", &root[..], Tls::Disable),
     ] {
-        assert_eq!(target(Some(url), env).unwrap().tls, tls, "{url}");
+        assert_eq!(target(Some(url), env).unwrap().tls(), tls, "{url}");
     }
     let e = given(Some("postgres://u@h/d?sslrootcert=/ca.pem"), Given::InFile, &[("PGSSLMODE", "disable")]);
     assert!(e.unwrap_err().to_string().contains("contradicts itself"));
@@ -186,9 +206,9 @@ fn an_unknown_sslmode_is_refused_wherever_it_stands() {
 fn hosts_ports_sockets_and_options_are_what_they_were() {
     let t = target(Some("postgres://u@a:1,[::1]:2,c/d?options=-c%20work_mem%3D4MB&connect_timeout=3"), &[])
         .unwrap();
-    let places = [("a", 1), ("::1", 2), ("c", 5432)].map(|(host, port)| (host.to_owned(), port));
-    assert_eq!(t.places(), places);
-    assert_eq!(t.pg().get_options(), Some("-c work_mem=4MB"));
+    let shown = |t: &Target| t.places().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(&t), ["a:1", "::1:2", "c:5432"]);
+    assert_eq!((t.options(), t.connect_timeout), (Some("-c work_mem=4MB"), Some(Duration::from_secs(3))));
     for url in [
         "postgres://u@%2Frun%2Fpg:7/d",
         "postgres://u@/d?host=/run/pg&port=7",
@@ -198,7 +218,7 @@ fn hosts_ports_sockets_and_options_are_what_they_were() {
         assert_eq!((t.host().as_str(), t.port(), t.database()), ("/run/pg", 7, "d"), "{url}");
     }
     let t = target(Some("host=a,b port=1,2 user=u"), &[]).unwrap();
-    assert_eq!(t.places(), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    assert_eq!(shown(&t), ["a:1", "b:2"]);
     let t = target(Some("postgresql://u@h/d?load_balance_hosts=random&target_session_attrs=read-write"), &[]);
     assert_eq!(t.unwrap().host(), "h");
 }
@@ -209,12 +229,8 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|b| if plain(&b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-const MODES: [(&str, Tls); 4] = [
-    ("disable", Tls::Disable),
-    ("prefer", Tls::Prefer),
-    ("require", Tls::Require),
-    ("verify-full", Tls::VerifyFull),
-];
+const MODES: [(&str, Tls); 4] =
+    [("disable", Tls::Disable), ("prefer", Tls::Prefer), ("require", Tls::Require), ("allow", Tls::Allow)];
 
 proptest! {
     #[test]
@@ -224,7 +240,7 @@ proptest! {
         let (word, tls) = MODES[mode];
         let url = format!("postgres://{}:{}@h:7/{}?sslmode={word}", encoded(&user), encoded(&password), encoded(&database));
         let t = target(Some(&url), &[]).unwrap();
-        prop_assert_eq!((t.user(), t.password(), t.database(), t.tls), (&*user, password, &*database, tls));
+        prop_assert_eq!((t.user(), t.password(), t.database(), t.tls()), (&*user, password, &*database, tls));
         prop_assert_eq!((t.host(), t.port()), ("h".to_owned(), 7));
     }
 
@@ -238,7 +254,7 @@ proptest! {
             "host=h password={} sslmode={word} user = {} dbname={}", quoted(&password), quoted(&user), quoted(&database),
         );
         let t = target(Some(&text), &[]).unwrap();
-        prop_assert_eq!((t.user(), t.password(), t.database(), t.tls), (&*user, password, &*database, tls));
+        prop_assert_eq!((t.user(), t.password(), t.database(), t.tls()), (&*user, password, &*database, tls));
     }
 
     #[test]
@@ -249,11 +265,218 @@ proptest! {
     ) {
         let password = parts.concat();
         let t = target(Some(&format!("postgres://u:{password}@h/d?sslmode=require")), &[]).unwrap();
-        prop_assert_eq!((t.tls, t.password(), t.host()), (Tls::Require, password, "h".to_owned()));
+        prop_assert_eq!((t.tls(), t.password(), t.host()), (Tls::Require, password, "h".to_owned()));
     }
 
     #[test]
     fn no_text_makes_the_parser_panic(text in ".*", url in "postgres://.*") {
         let _ = (target(Some(&text), &[]), target(Some(&url), &[]));
+    }
+}
+
+#[test]
+fn every_option_that_cannot_be_honoured_is_refused_by_its_name() {
+    for option in OPTIONS {
+        let refused = match option.fate {
+            options::Fate::Honoured => continue,
+            options::Fate::Only(values) => {
+                for value in values {
+                    if !option.variable.is_empty() {
+                        target(Some("postgres://u@h/d"), &[(option.variable, value)]).unwrap();
+                    }
+                }
+                "hunter2"
+            }
+            options::Fate::Refused(_) => "hunter2",
+        };
+        if !option.variable.is_empty() {
+            let e = target(Some("postgres://u@h/d"), &[(option.variable, refused)]).unwrap_err();
+            assert!(e.to_string().starts_with(option.variable) && !e.to_string().contains("hunter2"), "{e}");
+            assert_eq!(e.stable_code().id, "GH1003");
+        }
+        if !option.key.is_empty() {
+            let url = format!("postgres://u@h/d?{}={refused}", option.key);
+            let e = target(Some(&url), &[]).unwrap_err().to_string();
+            assert!(e.starts_with(option.key) && !e.contains("hunter2"), "{e}");
+        }
+    }
+}
+
+#[test]
+fn every_option_that_is_honoured_may_come_from_a_variable() {
+    let env = [
+        ("PGHOST", "a,b"),
+        ("PGHOSTADDR", "192.0.2.1,192.0.2.2"),
+        ("PGPORT", "1,2"),
+        ("PGDATABASE", "d"),
+        ("PGUSER", "u"),
+        ("PGPASSWORD", "p"),
+        ("PGOPTIONS", "-c work_mem=4MB"),
+        ("PGAPPNAME", "mine"),
+        ("PGCONNECT_TIMEOUT", "7"),
+        ("PGTARGETSESSIONATTRS", "primary"),
+        ("PGLOADBALANCEHOSTS", "random"),
+        ("PGCHANNELBINDING", "prefer"),
+        ("PGSSLMODE", "require"),
+    ];
+    let t = target(None, &env).unwrap();
+    assert_eq!((t.database(), t.user(), t.options()), ("d", "u", Some("-c work_mem=4MB")));
+    assert_eq!((t.application.as_deref(), t.connect_timeout), (Some("mine"), Some(Duration::from_secs(7))));
+    assert_eq!((t.wanted, t.tls()), (Wanted::Primary, Tls::Require));
+    assert_eq!((t.host().as_str(), t.password().as_str()), ("a", "p"));
+    let addresses: Vec<_> = t.places.iter().map(|p| (p.address.unwrap().to_string(), p.port)).collect();
+    assert_eq!(addresses, [("192.0.2.1".to_owned(), 1), ("192.0.2.2".to_owned(), 2)]);
+    let orders: std::collections::BTreeSet<_> = (0..64).map(|_| t.places()[0].host.clone()).collect();
+    assert_eq!(orders.len(), 2, "places are tried in a random order");
+    for (name, value) in [
+        ("PGTARGETSESSIONATTRS", "writer"),
+        ("PGLOADBALANCEHOSTS", "yes"),
+        ("PGCHANNELBINDING", "on"),
+        ("PGCONNECT_TIMEOUT", "0"),
+        ("PGPORT", "x"),
+        ("PGHOSTADDR", "localhost"),
+    ] {
+        assert!(target(Some("postgres://u@/d"), &[(name, value)]).is_err(), "{name}");
+    }
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("gov-handoff-target-{}", Uuid::new_v4()));
+        std::fs::create_dir_all(folder.join(".postgresql")).unwrap();
+        Self(folder)
+    }
+
+    fn put(&self, name: &str, text: &str, mode: u32) -> String {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path.display().to_string()
+    }
+
+    fn home(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_service_fills_what_the_string_leaves_open_and_wins_over_variables() {
+    let folder = Folder::new();
+    let own =
+        folder.put(".pg_service.conf", "[mine]\nhost=s\nport=7\nuser=su\npassword=sp\ndbname=sd\n", 0o644);
+    folder.put("pg_service.conf", "[everybodys]\nhost=e\nuser=eu\n", 0o644);
+    let parts = |t: Target| (t.host(), t.port(), t.user().to_owned(), t.password(), t.database().to_owned());
+    let all = |h: &str, port, u: &str, p: &str, d: &str| (h.into(), port, u.into(), p.into(), d.into());
+    let service = ("PGSERVICE", "mine");
+    let file = ("PGSERVICEFILE", own.as_str());
+    let of = |url, how, env: &[(&str, &str)]| parts(given(url, how, env).unwrap());
+    assert_eq!(
+        of(None, Given::Above, &[service, file, ("PGHOST", "v"), ("PGUSER", "vu")]),
+        all("s", 7, "su", "sp", "sd")
+    );
+    assert_eq!(of(Some("postgres://u@h/d"), Given::Above, &[service, file]), all("h", 7, "u", "sp", "d"));
+    assert_eq!(of(Some("service=mine port=8"), Given::Above, &[file]), all("s", 8, "su", "sp", "sd"));
+    assert_eq!(
+        of(Some("postgres:///?service=mine"), Given::Above, &[("HOME", folder.home())]),
+        all("s", 7, "su", "sp", "sd")
+    );
+    // The variables win over our file, and so does the service that they name.
+    assert_eq!(
+        of(Some("postgres://u:p@h/d"), Given::InFile, &[service, file]),
+        all("s", 7, "su", "sp", "sd")
+    );
+    assert_eq!(
+        of(Some("postgres://u:p@h/d"), Given::InFileForRole, &[service, file]),
+        all("s", 7, "u", "p", "sd")
+    );
+    let everybodys = [("PGSERVICE", "everybodys"), ("PGSYSCONFDIR", folder.home()), file];
+    assert_eq!(of(None, Given::Above, &everybodys), all("e", 5432, "eu", "", "eu"));
+    let e = given(None, Given::Above, &[("PGSERVICE", "no"), file]).unwrap_err();
+    assert!(e.to_string().contains("`no` is defined nowhere") && e.stable_code().id == "GH1005", "{e}");
+    let e = given(None, Given::Above, &[("PGSERVICE", "no"), ("PGSERVICEFILE", "/no/such")]).unwrap_err();
+    assert!(e.to_string().contains("/no/such"), "{e}");
+    let odd = folder.put("odd", "[mine]\nhost=h\nuser=u\nsslcrl=/x\n", 0o644);
+    let e = given(None, Given::Above, &[service, ("PGSERVICEFILE", &odd)]).unwrap_err().to_string();
+    assert!(e.contains("sslcrl") && e.contains("service `mine`"), "{e}");
+}
+
+#[test]
+fn the_password_file_is_read_if_nobody_gives_a_password_and_refused_if_others_may_read_it() {
+    let folder = Folder::new();
+    let own = folder.put(".pgpass", "h:5432:d:u:hunter2\nb:*:*:*:of\\:b\n", 0o600);
+    let home = [("HOME", folder.home())];
+    assert_eq!(target(Some("postgres://u@h/d"), &home).unwrap().password(), "hunter2");
+    assert_eq!(target(Some("postgres://u:given@h/d"), &home).unwrap().password(), "given");
+    assert_eq!(target(Some("postgres://v@h/d"), &home).unwrap().password(), "");
+    assert_eq!(target(Some("postgres://u@h/d"), &[("PGPASSFILE", &own)]).unwrap().password(), "hunter2");
+    assert_eq!(target(Some(&format!("postgres://u@h/d?passfile={own}")), &[]).unwrap().password(), "hunter2");
+    let t = target(Some("postgres://u@h,b,c/d"), &home).unwrap();
+    let each: Vec<_> = t.places().into_iter().map(|p| p.password).collect();
+    assert_eq!(each, [Some("hunter2".to_owned()), Some("of:b".to_owned()), None]);
+    assert!(!format!("{t} {t:?} {:?}", t.places()).contains("hunter2"));
+    for mode in [0o640, 0o604, 0o644] {
+        folder.put(".pgpass", "h:5432:d:u:hunter2\n", mode);
+        let e = target(Some("postgres://u@h/d"), &home).unwrap_err();
+        assert!(e.to_string().contains("chmod 600") && e.stable_code().id == "GH1004", "{e}");
+        // A file that is not needed is not looked at.
+        assert_eq!(target(Some("postgres://u:given@h/d"), &home).unwrap().password(), "given");
+    }
+    let e = target(Some("postgres://u@h/d"), &[("PGPASSFILE", "/no/such")]).unwrap_err().to_string();
+    assert!(e.contains("/no/such"), "{e}");
+    assert_eq!(target(Some("postgres://u@h/d"), &[("PGPASSFILE", "/dev/null")]).unwrap().password(), "");
+}
+
+#[test]
+fn certificates_and_keys_are_found_where_libpq_finds_them_and_a_key_is_private() {
+    let folder = Folder::new();
+    let home = [("HOME", folder.home())];
+    let secured = |query: &str, env: &[(&str, &str)]| {
+        target(Some(&format!("postgres://u@h/d?{query}")), env).map(|t| t.secured)
+    };
+    assert_eq!(secured("sslmode=require", &home).unwrap().tls, Tls::Require);
+    let root = folder.put(".postgresql/root.crt", "", 0o644);
+    let found = secured("sslmode=require", &home).unwrap();
+    assert_eq!((found.tls, found.root_cert), (Tls::VerifyCa, Some(PathBuf::from(root))));
+    assert_eq!(secured("sslmode=disable", &home).unwrap().tls, Tls::Disable);
+
+    let certificate = folder.put(".postgresql/postgresql.crt", "", 0o644);
+    assert!(secured("sslmode=require", &home).unwrap_err().to_string().contains("postgresql.key"));
+    let key = folder.put(".postgresql/postgresql.key", "", 0o600);
+    let pair = Some((PathBuf::from(&certificate), PathBuf::from(&key)));
+    assert_eq!(secured("", &home).unwrap().client, pair);
+    assert_eq!(secured("sslcertmode=disable", &home).unwrap().client, None);
+    assert_eq!(secured("sslmode=disable", &home).unwrap().client, None);
+    assert_eq!(secured("", &[("PGSSLCERT", &certificate), ("PGSSLKEY", &key)]).unwrap().client, pair);
+    folder.put(".postgresql/postgresql.key", "", 0o644);
+    let e = secured("", &home).unwrap_err();
+    assert!(e.to_string().contains("chmod 600") && e.stable_code().id == "GH1006", "{e}");
+    for alone in [("PGSSLCERT", &certificate), ("PGSSLKEY", &key)] {
+        assert!(secured("", &[(alone.0, alone.1)]).is_err(), "{}", alone.0);
+    }
+}
+
+#[test]
+fn the_roots_of_the_system_are_taken_on_request_and_only_to_verify_the_name() {
+    let folder = Folder::new();
+    let bundle = folder.put("bundle.pem", "", 0o644);
+    let env = [("SSL_CERT_FILE", bundle.as_str())];
+    for query in ["sslrootcert=system", "sslrootcert=system&sslmode=verify-full"] {
+        let t = target(Some(&format!("postgres://u@h/d?{query}")), &env).unwrap();
+        assert_eq!((t.tls(), t.secured.root_cert), (Tls::VerifyFull, Some(PathBuf::from(&bundle))));
+    }
+    for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
+        let e =
+            target(Some(&format!("postgres://u@h/d?sslrootcert=system&sslmode={mode}")), &env).unwrap_err();
+        assert!(e.to_string().contains("verify-full"), "{mode}: {e}");
     }
 }

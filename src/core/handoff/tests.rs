@@ -150,12 +150,12 @@ fn the_default_rules_map_every_kind() {
 }
 
 #[test]
-fn a_changed_ruleset_dirties_every_group_and_a_policy_bumps_the_version() {
+fn a_changed_ruleset_and_a_policy_dirty_their_groups_and_bump_the_version() {
     let source = source("registry_changelog");
     let ruleset = &handoffs(&source, &[("id", "1"), ("entity_type", "ruleset"), ("entity_code", "R")])[0];
     assert_eq!((ruleset.scope.as_deref(), ruleset.rule.grain), (Some(&[][..]), Grain::Group));
     let policy = &handoffs(&source, &[("id", "1"), ("entity_type", "law"), ("entity_code", "L")])[0];
-    assert!(policy.rule.bumps_ruleset && !ruleset.rule.bumps_ruleset);
+    assert!(policy.rule.bumps_ruleset && ruleset.rule.bumps_ruleset);
     assert_eq!(policy.scope, Some(vec![("scope".to_owned(), Some("L".to_owned()))]));
 }
 

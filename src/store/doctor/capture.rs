@@ -4,6 +4,7 @@ use super::server::budget;
 use super::{Looked, told};
 use crate::config::Config;
 use crate::core::doctor::{self, Check};
+use crate::core::finding::Severity;
 use crate::core::handoff::Source;
 use crate::core::mode::Intent;
 use crate::error::{Kind, Result};
@@ -199,11 +200,16 @@ impl<R> Session<R> {
 
     pub(super) async fn look_at_findings(&self) -> Looked {
         const NAME: &str = "findings";
-        let open: Vec<_> = self.open_findings().await?.into_iter().filter(|f| f.severity != "info").collect();
+        let open: Vec<_> = self
+            .open_findings()
+            .await?
+            .into_iter()
+            .filter(|f| Severity::of(&f.severity) > Severity::Info)
+            .collect();
         let advice = "see its detail in system_issues; it is resolved when its cause ends";
         let check = |f: &crate::store::status::FindingStatus| {
             let found = format!("{} ({}, x{})", f.key, f.severity, f.occurrences);
-            if f.severity == "warning" {
+            if Severity::of(&f.severity) == Severity::Warning {
                 Check::warn(NAME, found, advice)
             } else {
                 Check::fail(NAME, found, advice)

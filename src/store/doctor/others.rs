@@ -34,4 +34,21 @@ impl<R> Session<R> {
             })
             .collect()
     }
+
+    /// Triggers of others that write to the queue must be registered in `iu_sql_event_route`.
+    pub(super) async fn look_at_trigger_routes(&self) -> Looked {
+        let rows = self.rows(include_str!("../sql/doctor/trigger_routes.sql"), &[]).await?;
+        if rows.is_empty() {
+            return Ok(vec![Check::ok(
+                "trigger routes",
+                "no trigger is known to write to the queue without a route",
+            )]);
+        }
+        rows.iter()
+            .map(|row| {
+                let (table, trigger): (String, String) = (row.try_get("table")?, row.try_get("trigger")?);
+                Ok(doctor::trigger_without_route(&table, &trigger, row.try_get("function")?))
+            })
+            .collect()
+    }
 }

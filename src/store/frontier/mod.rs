@@ -5,6 +5,7 @@ mod careful;
 mod pass;
 
 pub use pass::FrontierRead;
+pub(in crate::store) use pass::relation_read;
 
 use crate::core::frontier::{Distrust, Window, distrust};
 use crate::core::handoff::Source;
@@ -29,7 +30,7 @@ pub struct Snapshot {
 
 /// The relation that the name of a source's table refers to, and the file that holds its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Relation {
+pub struct TableFile {
     pub oid: u32,
     pub filenode: Option<u32>,
 }
@@ -39,13 +40,13 @@ pub struct Relation {
 pub struct Frontier {
     pub xid: u64,
     pub system_identifier: String,
-    pub relation: Option<Relation>,
+    pub relation: Option<TableFile>,
 }
 
 impl Frontier {
     /// Why this frontier cannot select rows, given a snapshot and, if one is read, a relation.
     #[must_use]
-    pub fn distrust(&self, snapshot: &Snapshot, relation: Option<Relation>) -> Option<Distrust> {
+    pub fn distrust(&self, snapshot: &Snapshot, relation: Option<TableFile>) -> Option<Distrust> {
         let same_server = self.system_identifier == snapshot.system_identifier;
         let same_table = relation.is_none() || relation == self.relation;
         distrust(self.xid, snapshot.next, same_server, same_table)
@@ -57,7 +58,7 @@ impl<R> Session<R> {
         let row = self.optional(include_str!("../sql/frontier/recorded.sql"), &[&worker, &source]).await?;
         row.map(|row| {
             let (oid, filenode): (Option<u32>, _) = (row.try_get(2)?, row.try_get(3)?);
-            let relation = oid.map(|oid| Relation { oid, filenode });
+            let relation = oid.map(|oid| TableFile { oid, filenode });
             Ok(Frontier { xid: parse_xid(row.try_get(0)?)?, system_identifier: row.try_get(1)?, relation })
         })
         .transpose()
@@ -97,7 +98,7 @@ impl<R: Writes> Session<R> {
         lease: &Lease,
         source: &Source,
         snapshot: &Snapshot,
-        relation: Relation,
+        relation: TableFile,
     ) -> Result<()> {
         let frontier = snapshot.xmin.to_string();
         let (system, lsn) = (&snapshot.system_identifier, snapshot.lsn.map(to_pg));
@@ -119,7 +120,7 @@ impl<R: Writes> Session<R> {
 }
 
 impl Snapshot {
-    fn from_row(row: &tokio_postgres::Row) -> Result<Self> {
+    pub(super) fn from_row(row: &tokio_postgres::Row) -> Result<Self> {
         if row.try_get::<_, bool>("recovering")? {
             return Err(Error::new(
                 Kind::Catalogue,

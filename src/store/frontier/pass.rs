@@ -6,7 +6,7 @@ use crate::core::handoff::Source;
 use crate::core::row::Row;
 use crate::error::{Context, Error, Result};
 use crate::store::frontier::careful::Careful;
-use crate::store::frontier::{Frontier, Relation, Snapshot, written_in};
+use crate::store::frontier::{Frontier, Snapshot, TableFile, written_in};
 use crate::store::give_way::{Lookout, gave_way};
 use crate::store::read::{BATCH_BYTES, statement, text_row};
 use crate::store::role::Reads;
@@ -44,7 +44,7 @@ pub struct FrontierRead<'a> {
     width: usize,
     patience: Option<Duration>,
     pub snapshot: Snapshot,
-    pub relation: Relation,
+    pub relation: TableFile,
     /// Why this pass compares every row; `None` if it reads only the rows since the frontier.
     pub full: Option<Distrust>,
 }
@@ -94,7 +94,11 @@ impl<R: Reads> Session<R> {
 }
 
 /// The reason to compare every row, if there is one, and the condition that selects rows.
-fn selected(known: Option<&Frontier>, snapshot: &Snapshot, relation: Relation) -> (Option<Distrust>, String) {
+fn selected(
+    known: Option<&Frontier>,
+    snapshot: &Snapshot,
+    relation: TableFile,
+) -> (Option<Distrust>, String) {
     let Some(frontier) = known else { return (Some(Distrust::First), "true".to_owned()) };
     match frontier.distrust(snapshot, Some(relation)) {
         None => (None, written_in(Window::new(frontier.xid, snapshot.next))),
@@ -137,11 +141,11 @@ async fn bind(
 /// found is the one that the pass compares, and a table that replaces it later is never recorded as read. The snapshot
 /// may be older than a swap. Rows of the new table that the snapshot does not show were written at or above its xmin,
 /// and the next pass selects those.
-async fn relation_read(
+pub(in crate::store) async fn relation_read(
     transaction: &Transaction<'_>,
     patience: Option<Duration>,
     source: &Source,
-) -> Result<Relation> {
+) -> Result<TableFile> {
     let table = quote::table(&source.definition);
     let reading = || format!("reading {}", source.name());
     let lock = quote::fill(include_str!("../sql/frontier/relation_lock.sql"), &[("table", &table)]);
@@ -149,7 +153,7 @@ async fn relation_read(
     let params: [&(dyn ToSql + Sync); 1] = [&table];
     let found = transaction.query_one(include_str!("../sql/frontier/relation.sql"), &params);
     let row = answered(patience, found).await.map_err(Error::of_source).context(reading())?;
-    Ok(Relation { oid: row.try_get(0)?, filenode: row.try_get(1)? })
+    Ok(TableFile { oid: row.try_get(0)?, filenode: row.try_get(1)? })
 }
 
 impl FrontierRead<'_> {

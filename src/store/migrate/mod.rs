@@ -62,7 +62,7 @@ impl<R: Administers> Session<R> {
             .await
             .context("becoming able to give functions to gov_handoff_owner")?;
         let mut reports = Vec::new();
-        for step in &STEPS {
+        for step in STEPS {
             reports.push(if is_applied(&transaction, step).await? {
                 step.report("current", vec![], vec![])
             } else {

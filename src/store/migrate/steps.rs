@@ -23,7 +23,7 @@ macro_rules! step {
     };
 }
 
-pub(super) const STEPS: [Step; 13] = [
+pub(super) const STEPS: &[Step] = &[
     Step {
         version: 1,
         name: "substrate",
@@ -42,6 +42,19 @@ pub(super) const STEPS: [Step; 13] = [
     step!(11, "0011", "trust"),
     step!(12, "0012", "watch"),
     step!(13, "0013", "metrics"),
+    step!(14, "0014", "workers"),
+    step!(16, "0016", "scan"),
+    step!(17, "0017", "input_gate"),
+    step!(15, "0015", "backlog"),
+    step!(18, "0018", "emit"),
+    step!(19, "0019", "feed"),
+    step!(20, "0020", "recipients"),
+    step!(21, "0021", "read_state"),
+    step!(22, "0022", "tick"),
+    step!(23, "0023", "jobs"),
+    step!(24, "0024", "job_tick"),
+    step!(26, "0026", "comments"),
+    step!(27, "0027", "full_audit"),
 ];
 
 impl Step {
@@ -86,7 +99,7 @@ mod tests {
     fn the_substrate_is_a_list_of_objects() {
         let names: Vec<_> = objects(STEPS[0].up).into_iter().filter_map(|(name, _)| name).collect();
         assert!(names.contains(&"birth_registry") && names.contains(&"event_outbox"), "{names:?}");
-        assert_eq!(names.len(), 22);
+        assert_eq!(names.len(), 23);
         assert_eq!(objects("select 1"), [(None, "select 1")]);
     }
 }

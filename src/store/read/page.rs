@@ -1,6 +1,5 @@
 //! One page of rows, of the open ranges or of a stretch. A page with an unreadable row is an error here.
 
-use crate::core::definition::OrderType;
 use crate::core::handoff::Source;
 use crate::core::id_ranges::Range;
 use crate::core::row::Row;
@@ -124,17 +123,11 @@ fn bounded(source: &Source, op: &str, bound: Option<&Bound>) -> Result<String> {
         Some(Bound::Key(key)) => return Ok(beyond(source, op, key)),
         Some(Bound::Time(time)) => time,
     };
-    let Some(order) = &source.definition.order else {
+    if source.definition.order.is_none() {
         let problem = format!("source {} has no order column; give keys, not times", source.name());
         return Err(Error::config(problem));
-    };
-    let column = format!("t.{}", quote::identifier(&order.column));
-    let at = match order.order_type {
-        OrderType::Timestamptz => column,
-        OrderType::Timestamp => {
-            format!("({column} at time zone{})", quote::literal(&order.zone.to_string()))
-        }
-    };
+    }
+    let at = statement::order_at(source);
     Ok(format!("{at} {op}{}::timestamptz", quote::literal(time)))
 }
 

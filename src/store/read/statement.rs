@@ -1,6 +1,7 @@
 //! The statements that read a source, each built in one place. A trial of a definition sends the same statements to the
 //! server.
 
+use crate::core::definition::{IdType, OrderType};
 use crate::core::handoff::Source;
 use crate::store::quote;
 use crate::store::read::RangeDepth;
@@ -71,6 +72,36 @@ pub fn frontier(source: &Source, columns: &str, first: &str, frontier: &str, spa
             ("filter", filter.as_deref().unwrap_or("true")),
         ],
     )
+}
+
+/// The time that a row bears, as `timestamptz`; null for a source without an order column.
+#[must_use]
+pub fn order_at(source: &Source) -> String {
+    let Some(order) = &source.definition.order else { return "null::timestamptz".to_owned() };
+    let column = format!("t.{}", quote::identifier(&order.column));
+    match order.order_type {
+        OrderType::Timestamptz => column,
+        OrderType::Timestamp => {
+            format!("({column} at time zone{})", quote::literal(&order.zone.to_string()))
+        }
+    }
+}
+
+/// Which rows there are: stretches of ids, or the key of every row.
+#[must_use]
+pub fn boundary(source: &Source) -> String {
+    let definition = &source.definition;
+    let number = match definition.id.id_type {
+        IdType::Int4 => "bigint",
+        IdType::Int8 => "numeric",
+        IdType::Uuid | IdType::Text => {
+            let places = [("table", &*quote::table(definition)), ("key", &key_column(source))];
+            return quote::fill(include_str!("../sql/backlog/keys.sql"), &places);
+        }
+    };
+    let (table, id) = (quote::table(definition), quote::identifier(&definition.id.column));
+    let places = [("table", &*table), ("id", &id), ("at", &order_at(source)), ("number", number)];
+    quote::fill(include_str!("../sql/backlog/islands.sql"), &places)
 }
 
 /// Rows by their places, in the snapshot in which the places were read.

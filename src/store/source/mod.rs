@@ -1,15 +1,18 @@
 //! Registered sources, and the state of reading them.
 
+pub mod boundary;
 pub mod catalogue;
 mod trial;
 
 use crate::core::definition::SourceDefinition;
 use crate::core::handoff::Source;
-use crate::error::{Error, Kind, Result};
+use crate::error::codes::NOT_MIGRATED;
+use crate::error::{Error, Result};
 use crate::store::lease::Lease;
 use crate::store::role::Writes;
 use crate::store::value::Instant;
 use crate::store::{Session, quote};
+use boundary::Boundary;
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -33,8 +36,8 @@ impl<R> Session<R> {
             &[("columns_of", &columns_of(schema, table, "c.metadata -> 'columns'"))],
         );
         let rows = self.rows(&sql, &[&worker]).await.map_err(|e| match e.state() {
-            Some(SqlState::UNDEFINED_TABLE) => Error::new(
-                Kind::Catalogue,
+            Some(SqlState::UNDEFINED_TABLE) => Error::of(
+                &NOT_MIGRATED,
                 "the governance tables are not here; run `gov-handoff migrate` first",
             ),
             _ => e.context("reading the sources"),
@@ -68,14 +71,20 @@ impl<R> Session<R> {
 }
 
 impl<R: Writes> Session<R> {
-    /// Registers or redefines sources, all or none. Returns `added`, `changed` or `unchanged` for each.
-    pub async fn put_sources(&self, worker: &str, sources: &[SourceDefinition]) -> Result<Vec<String>> {
+    /// Registers or redefines sources, all or none. Returns `added`, `changed` or `unchanged` for each. `boundaries`: for
+    /// each source that is new, what becomes of its backlog; without one, the backlog is handed off.
+    pub async fn put_sources(
+        &self,
+        worker: &str,
+        sources: &[SourceDefinition],
+        boundaries: &[Option<Boundary>],
+    ) -> Result<Vec<String>> {
         let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
         let definitions = sources.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         let (lo, hi): (Vec<_>, Vec<_>) = sources.iter().map(|s| s.id.id_type.bounds().unzip()).unzip();
-        let rows = self
-            .rows(include_str!("../sql/source/put.sql"), &[&worker, &names, &definitions, &lo, &hi])
-            .await?;
+        let boundaries: Vec<_> = boundaries.iter().map(|b| b.as_ref().map(Boundary::to_json)).collect();
+        let params: [&(dyn ToSql + Sync); 6] = [&worker, &names, &definitions, &lo, &hi, &boundaries];
+        let rows = self.rows(include_str!("../sql/source/put.sql"), &params).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -9,9 +9,10 @@ use crate::core::lsn::Lsn;
 use crate::error::Result;
 use crate::failpoint::failpoint;
 use crate::handoff::deliver::Delivery;
+use crate::meter::COMMIT_TO_HANDOFF;
 use crate::store::apply::Advance;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// After a lone signal the position is recorded, and then acknowledged, at most this often. Recording it each time
 /// would add a twentieth to the signal's time. Rows that the server sends again after a crash are known by identity
@@ -41,6 +42,7 @@ impl Follower<'_> {
         let rows = std::mem::take(&mut self.pending.rows);
         self.pending.bytes = 0;
         let whole = self.pending.whole.take();
+        let commits = std::mem::take(&mut self.pending.commits);
         // For a lone signal the position is recorded less often; see `RECORD_EVERY`.
         let recorded = whole.is_some() && (rows.len() > 1 || self.confirmed_at.elapsed() >= RECORD_EVERY);
         let (store, shared, worked) = (self.store, self.shared, self.worked);
@@ -57,6 +59,7 @@ impl Follower<'_> {
             let begun = Instant::now();
             delivery.deliver(rows, advance).await?;
             failpoint("after_apply");
+            measure(&commits);
             Ok(Committed { whole, recorded, took: begun.elapsed() })
         }));
     }
@@ -111,6 +114,13 @@ impl Follower<'_> {
         self.acknowledge(lsn, stream);
         Ok(())
     }
+}
+
+/// How long each transaction took from its commit to that of its handoffs. Where the server's clock is ahead of ours, the
+/// time counts as none.
+fn measure(commits: &[Duration]) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    commits.iter().for_each(|committed| COMMIT_TO_HANDOFF.observe(now.saturating_sub(*committed)));
 }
 
 /// Waits for the batch that is being committed. Cancel safe: the batch stays where it is.

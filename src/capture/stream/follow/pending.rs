@@ -8,6 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::Writer;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What has arrived and is not durable yet.
 #[derive(Default)]
@@ -20,6 +21,10 @@ pub(super) struct Pending {
     pub in_transaction: usize,
     /// The end of the last complete transaction among the rows.
     pub whole: Option<Lsn>,
+    /// When the open transaction was committed at the server, since the Unix epoch.
+    pub committed: Duration,
+    /// When each complete transaction among the rows was committed.
+    pub commits: Vec<Duration>,
     /// A position before which the server has nothing for us.
     pub idle: Option<Lsn>,
     pub asked: bool,

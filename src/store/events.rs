@@ -1,0 +1,115 @@
+//! Events as their consumers see them: what an actor has not read, and who an event is for.
+
+use crate::error::{Context, Result};
+use crate::store::Session;
+use crate::store::role::Writes;
+use serde::Serialize;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+/// What `events unread` asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct UnreadQuery<'a> {
+    pub actor: &'a str,
+    pub domain: Option<&'a str>,
+    pub stream: Option<&'a str>,
+    pub limit: i32,
+    pub own: bool,
+    pub resolved: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnreadEvent {
+    pub pos: i64,
+    pub id: String,
+    pub domain: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub stream: String,
+    pub severity: Option<String>,
+    pub address: String,
+    pub actor: String,
+    pub occurred_at: String,
+}
+
+/// Unread events of one stream, counted to 10,000.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnreadCount {
+    pub domain: String,
+    pub stream: String,
+    pub unread: i64,
+    pub more: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Recipient {
+    pub actor: String,
+    /// The step that decided, as a word.
+    pub step: String,
+    pub via: Option<String>,
+    pub muted: bool,
+}
+
+impl<R> Session<R> {
+    /// Who an event is for, muted recipients included. Empty if there is no such event.
+    pub async fn recipients(&self, event: Uuid) -> Result<Vec<Recipient>> {
+        let rows = self
+            .rows(include_str!("sql/events/recipients.sql"), &[&event])
+            .await
+            .context("reading the recipients of an event")?;
+        rows.iter()
+            .map(|row| {
+                Ok(Recipient {
+                    actor: row.try_get("actor_ref")?,
+                    step: row.try_get("step_name")?,
+                    via: row.try_get("via")?,
+                    muted: row.try_get("muted")?,
+                })
+            })
+            .collect()
+    }
+}
+
+impl<R: Writes> Session<R> {
+    /// The oldest unread events of an actor. It makes the actor known, so that broadcasts reach it.
+    pub async fn unread(&self, query: &UnreadQuery<'_>) -> Result<Vec<UnreadEvent>> {
+        let UnreadQuery { actor, domain, stream, limit, own, resolved } = query;
+        let params: [&(dyn ToSql + Sync); 6] = [actor, domain, stream, limit, own, resolved];
+        let rows = self
+            .rows(include_str!("sql/events/unread.sql"), &params)
+            .await
+            .context("reading unread events")?;
+        rows.iter()
+            .map(|row| {
+                Ok(UnreadEvent {
+                    pos: row.try_get("pos")?,
+                    id: row.try_get::<_, Uuid>("event_id")?.to_string(),
+                    domain: row.try_get("event_domain")?,
+                    kind: row.try_get("event_type")?,
+                    stream: row.try_get("event_stream")?,
+                    severity: row.try_get("event_severity")?,
+                    address: row.try_get("canonical_address")?,
+                    actor: row.try_get("actor_ref")?,
+                    occurred_at: row.try_get("occurred_at")?,
+                })
+            })
+            .collect()
+    }
+
+    pub async fn unread_count(&self, actor: &str) -> Result<Vec<UnreadCount>> {
+        let rows = self
+            .rows(include_str!("sql/events/unread_count.sql"), &[&actor])
+            .await
+            .context("counting unread events")?;
+        rows.iter()
+            .map(|row| {
+                Ok(UnreadCount {
+                    domain: row.try_get("event_domain")?,
+                    stream: row.try_get("event_stream")?,
+                    unread: row.try_get("unread")?,
+                    more: row.try_get("more")?,
+                })
+            })
+            .collect()
+    }
+}
