@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::{Database, active, cli, connect, done};
+use crate::support::{Database, active, cli, connect, done, migrated};
 
 /// Signals about births, emitted ones.
 const SIGNALS: &str = "select count(*) from event_outbox where event_domain = 'governance' and event_subject_table = 'birth_registry' and event_stream <> 'health'";
@@ -121,14 +121,15 @@ async fn whoever_owns_a_source_runs_nothing_as_the_daemon() {
 #[tokio::test]
 async fn no_function_of_ours_searches_a_schema_that_others_may_write_to() {
     let registry = active().await;
-    let loose = "select p.oid::regprocedure::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-                  where (n.nspname = 'gov_handoff' or p.proname like 'fn\\_governance%') and p.prosqlbody is null
+    let loose = "select p.oid::regprocedure::text from pg_proc p
+                  where (p.pronamespace in ('gov_handoff'::regnamespace, 'public'::regnamespace) or p.proowner = 'gov_handoff_owner'::regrole)
+                    and p.prosqlbody is null
                     and not coalesce(p.proconfig @> array['search_path=pg_catalog, pg_temp'], false)";
     assert_eq!(registry.texts(loose).await, Vec::<String>::new());
     let writable = "select r.rolname::text from pg_roles r
                      where has_schema_privilege(r.oid, 'gov_handoff', 'create') and not r.rolsuper";
     assert_eq!(registry.texts(writable).await, Vec::<String>::new());
-    let temporary = "select proname::text from pg_proc where pronamespace = 'gov_handoff'::regnamespace
+    let temporary = "select proname::text from pg_proc where pronamespace in ('gov_handoff'::regnamespace, 'public'::regnamespace)
                       and (prosrc ~* 'create\\s+(local\\s+)?temp' or prosrc like '%pg_temp.%' or prosrc ~ 'advisory')";
     assert_eq!(registry.texts(temporary).await, Vec::<String>::new());
 }
@@ -157,6 +158,9 @@ async fn every_name_in_our_sql_is_qualified() {
             files += 1;
             let text = std::fs::read_to_string(&path).expect("sql");
             for line in text.lines().filter(|line| !line.trim_start().starts_with("--")) {
+                // What a comment on an object says is prose.
+                let said = line.starts_with("comment on ").then(|| line.split_once(" is '")).flatten();
+                let line = said.map_or(line, |(object, _)| object);
                 wrong.extend(
                     unqualified(line, &names)
                         .map(|name| format!("{}: {name}: {}", path.display(), line.trim())),
@@ -214,6 +218,75 @@ async fn an_operator_cannot_become_the_owner_by_a_temporary_table() {
     assert_eq!(registry.number("select count(*) from public.caught").await, 0);
 }
 
+/// Every name that a gate looks up could also be a temporary object of its caller: a table with a trigger, a function, a type.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_gate_of_an_operator_touches_what_the_operator_made_temporarily() {
+    let registry = active().await;
+    registry.births("b", 10).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    done(&registry.url, &["audit", "--full"]).await;
+    let role = format!("operator_{}", registry.name);
+    registry
+        .sql(&format!(
+            "create role {role} login in role gov_handoff_operator; grant create on schema public to {role};
+             create table public.caught (who text, what text); grant insert on public.caught to public"
+        ))
+        .await;
+    let operator = connect(&registry.url_as(&role)).await;
+    // Of the names of every table, and of those in the system's schema that gates read.
+    let traps = "
+        create function public.spring() returns trigger language plpgsql as
+            $$ begin insert into public.caught values (current_user, tg_relid::regclass::text); return new; end $$;
+        create function public.told(what text) returns text language plpgsql as
+            $$ begin insert into public.caught values (current_user, what); return what; end $$;
+        do $do$
+        declare t text;
+        begin
+            for t in select c.relname from pg_class c
+                      where c.relkind in ('r', 'v') and c.relname <> 'caught'
+                        and (c.relnamespace in ('public'::regnamespace, 'gov_handoff'::regnamespace)
+                             or c.relname in ('pg_class', 'pg_proc', 'pg_attribute', 'pg_roles', 'pg_stat_activity', 'pg_locks'))
+            loop
+                execute format('create temp table %I (x int default public.told(''x'')::int)', t);
+                execute format('create trigger spring before insert or update or delete on pg_temp.%I
+                                for each row execute function public.spring()', t);
+                execute format('grant all on pg_temp.%I to public', t);
+            end loop;
+        end $do$;
+        create function pg_temp.gov_lease_fence(text, text, bigint) returns void language sql as $$ select public.told('fence') $$;
+        create function pg_temp.clock_timestamp() returns timestamptz language sql as $$ select public.told('clock')::timestamptz $$;
+        create function pg_temp.now() returns timestamptz language sql as $$ select public.told('now')::timestamptz $$;
+        create type pg_temp.jsonb as (x int);
+        create domain pg_temp.timestamptz as text check (public.told('domain') is null);
+        create domain pg_temp.uuid as text check (public.told('domain') is null)";
+    operator.batch_execute(traps).await.expect("traps");
+    let put = "select gov_handoff.gov_source_put(worker_name, source_name, metadata || '{\"trust\": {\"producers\": [\"q\"]}}', -2147483648, 2147483647)
+                 from public.gov_worker_cursor where source_name = 'birth_registry' and metadata operator(pg_catalog.?) 'id'";
+    for gate in [
+        "select gov_handoff.gov_type_set_active('governance.handoff.object_born', false)",
+        "select gov_handoff.gov_type_set_active('governance.handoff.object_born', true)",
+        "select gov_handoff.gov_handoff_drain(null, null, null, 'governance.handoff.object_born', 10)",
+        put,
+        "select gov_handoff.gov_trust_set('gov_handoff_intake', 'birth_registry', 'p', true, 'me')",
+        "select gov_handoff.gov_outbox_retire('gov_handoff_intake', pg_catalog.clock_timestamp(), 100)",
+        "select gov_handoff.gov_pending_retire(pg_catalog.clock_timestamp(), 100)",
+        "select gov_handoff.gov_notices_retire(pg_catalog.clock_timestamp(), 100)",
+        "select gov_handoff.gov_dead_letter_lease('me', interval '1 minute')",
+        "select gov_handoff.gov_dead_letter_resolve('{}', 'discarded', 'why', 'me')",
+        "select gov_handoff.gov_worker_pause('gov_handoff_intake', true, 'me', 'why')",
+        "select public.fn_governance_watch()",
+        "select public.fn_governance_route_worker_health()",
+    ] {
+        operator.batch_execute(gate).await.unwrap_or_else(|e| panic!("{gate}: {e:?}"));
+    }
+    assert_eq!(
+        registry.texts("select distinct what || ' as ' || who from public.caught").await,
+        Vec::<String>::new()
+    );
+    assert_eq!(registry.number(SIGNALS).await, 0, "what was to be retired is retired");
+    assert_eq!(registry.number("select count(*) from public.gov_worker_control where paused").await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_retired_is_not_emitted_again_by_a_slot_that_stood_behind() {
     let registry = active().await;
@@ -249,6 +322,69 @@ async fn what_was_retired_is_not_emitted_again_by_a_slot_that_stood_behind() {
         "by the ranges"
     );
     done(&registry.url, &["audit", "--full", "--check"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_retired_is_not_drained_from_a_capture_that_stayed_open() {
+    let registry = migrated().await;
+    registry.births("b", 5).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    let waiting =
+        "select count(*) from event_pending where processed_at is null and capture_payload ? 'source_key'";
+    assert!(registry.number(waiting).await >= 5, "captured while the types are inactive");
+    // The types are activated. Before anything is drained, the rows come again and are emitted.
+    registry.sql("update event_type_registry set active = true where event_domain = 'governance'").await;
+    registry
+        .sql(
+            "delete from gov_worker_gap where source_name = 'birth_registry';
+             insert into gov_worker_gap (worker_name, source_name, lo, hi)
+             values ('gov_handoff_intake', 'birth_registry', -2147483648, 2147483647);
+             update event_pending set last_error = 'held' where processed_at is null and capture_payload ? 'source_key'",
+        )
+        .await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    let before = registry.number(SIGNALS).await;
+    assert!(before >= 5, "emitted from the table");
+    let audit = cli(&registry.url, &["audit", "--full"]).await;
+    assert_eq!(audit.code, 1, "both places are noticed: {}", audit.out);
+    done(&registry.url, &["retire", "--before", "2100-01-01"]).await;
+    assert_eq!(registry.number(SIGNALS).await, 0);
+    registry.sql("update event_pending set last_error = null where last_error = 'held'").await;
+    let drain = "select sum(d.moved)::bigint from event_type_registry t,
+                        lateral gov_handoff.gov_handoff_drain(null, null, null, t.event_type, 1000) d where t.event_domain = 'governance'";
+    registry.number(drain).await;
+    assert_eq!(registry.number(SIGNALS).await, 0, "no signal is emitted a second time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_a_definition_that_is_no_longer_in_force_is_not_kept() {
+    let registry = active().await;
+    registry.births("b", 3).await;
+    done(&registry.url, &["run", "--once", "--mode", "poll"]).await;
+    let settings =
+        [("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms"), ("GOV_HANDOFF_FAILPOINT", "before_certificate:1:stop")];
+    let daemon = registry.daemon("poll", &settings);
+    daemon.stops().await;
+    let latest = "select coalesce(string_agg(last_run_summary #>> '{certificate,taken_at}', ',' order by source_name), '')
+                    from gov_worker_cursor where metadata ? 'id'";
+    let before = registry.text(latest).await;
+    registry
+        .sql(
+            "select gov_handoff.gov_source_put(worker_name, source_name,
+                 jsonb_set(metadata, '{rule,0,kind}', '\"governance.handoff.count_changed\"'), -2147483648, 2147483647)
+               from gov_worker_cursor where metadata ? 'id' and metadata #>> '{id,type}' = 'int4'",
+        )
+        .await;
+    daemon.signal("CONT");
+    registry
+        .until(
+            "select exists (select from event_outbox where event_type = 'governance.handoff.count_changed')",
+        )
+        .await;
+    // The gate refuses the certificate; nothing else of this daemon was under way.
+    daemon.says("a source was redefined, reading it again").await;
+    registry.until(&format!("select ({latest}) <> '{before}'")).await;
+    assert_ne!(registry.text(latest).await, before, "the pass was made again, and certified");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,8 +43,7 @@ async fn certified(db: &Database) {
 async fn killed(db: &Database, arguments: &[&str], failpoint: &str) {
     let ran = cli_with(&db.url, arguments, &[("GOV_HANDOFF_FAILPOINT", failpoint)]).await;
     assert_eq!(ran.code, -1, "{}{}", ran.out, ran.err);
-    let free =
-        "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'";
+    let free = "update queue_heartbeat set lease_owner = null where executor_name = 'gov_handoff_audit'";
     db.sql(free).await;
 }
 

@@ -1,7 +1,7 @@
 //! Dead-letter, never drop; refuse, never retry for ever: what becomes of a row that the database refuses.
 
 use crate::support::adopted::adopted;
-use crate::support::{Daemon, Database, active, cli, connect, done, migrated, until};
+use crate::support::{Daemon, Database, active, cli, done, migrated, until};
 
 /// Refuses one key, in the outbox: the row is in order, and cannot be handed off.
 pub const POISON: &str =
@@ -367,38 +367,6 @@ async fn the_depth_of_the_dead_letters_raises_the_severity() {
     done(&registry.url, &["dlq", "supersede", "--all", "--reason", "made for a test"]).await;
     assert_eq!(finding(&registry, "handoff_dlq:birth_registry").await, None);
     assert_eq!(finding(&registry, "cursor_dlq:gov_handoff_intake").await, None);
-}
-
-/// A gate that locked the cursor first and one that locked the lease first would now and then wait for each other.
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_locks_the_lease_and_a_cursor_locks_the_lease_first() {
-    let db = migrated().await;
-    let gates = [
-        "select gov_handoff.gov_dead_letter_put('gov_handoff_intake', 'me', 1, 'birth_registry', gen_random_uuid(), gen_random_uuid(), \
-         'birth_registry:1', 'x', 'x', 1, '{}', '{}', null)",
-        "select gov_handoff.gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'birth_registry', '{}', true)",
-    ];
-    let owner = connect(&db.url).await;
-    owner
-        .batch_execute("select gov_handoff.gov_lease_claim('gov_handoff_intake', 'me', '1 minute')")
-        .await
-        .expect("a lease");
-    for gate in gates {
-        let cursor = connect(&db.url).await;
-        let held = "begin; select from gov_worker_cursor where source_name = 'birth_registry' for update";
-        cursor.batch_execute(held).await.expect("the cursor's row");
-        let (url, statement) = (db.url.clone(), gate.to_owned());
-        let waiting = tokio::spawn(async move { connect(&url).await.batch_execute(&statement).await });
-        let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
-                     and query like 'select gov%')";
-        db.until(waits).await;
-        let lease =
-            "select from queue_heartbeat where executor_name = 'gov_handoff_intake' for update nowait";
-        let busy = db.client.batch_execute(lease).await.expect_err("the lease is locked before the cursor");
-        assert_eq!(busy.code().map(tokio_postgres::error::SqlState::code), Some("55P03"), "{gate}: {busy}");
-        cursor.batch_execute("rollback").await.expect("the cursor's row is free");
-        waiting.await.expect("a task").expect(gate);
-    }
 }
 
 #[tokio::test]

@@ -268,6 +268,17 @@ async fn doctor_and_status_name_a_slot_that_is_not_in_use() {
     db.sql(&format!("select pg_drop_replication_slot('{slot}')")).await;
     let shown: Value = serde_json::from_str(&cli(&db.url, &["status", "--json"]).await.out).expect("json");
     assert_eq!(shown["unused_slots"].as_array().map(Vec::len), Some(0), "{shown}");
+    // The slot of a selftest is in use while the selftest ticks, and not in use once the selftest was killed.
+    let slot = format!("gov_handoff_selftest_{}", db.name);
+    db.sql(&format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await;
+    let tick = "insert into queue_heartbeat (executor_name, executor_kind, last_tick_at) \
+                values ('gov_handoff_selftest', 'external_worker', now())";
+    db.sql(tick).await;
+    assert!(!cli(&db.url, &["status"]).await.out.contains(&slot));
+    db.sql("update queue_heartbeat set last_tick_at = now() - interval '1 hour' where executor_name = 'gov_handoff_selftest'").await;
+    let status = cli(&db.url, &["status"]).await.out;
+    assert!(status.contains(&format!("{slot} not in use, retains")), "{status}");
+    db.sql(&format!("select pg_drop_replication_slot('{slot}')")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -54,6 +54,18 @@ mod settings;
 // What the stream did not expect: a finding each, one source left to its table, and the others keep streaming.
 mod surprises;
 
+// The frame of the worker family: leases of their own, pausing, checkpoints, and a fault that stays with its worker.
+mod family;
+
+// Every gate refuses a lost lease and an old definition, and locks rows in one order.
+mod gates;
+
+// What the documents claim of the code is there: the tests they name, and how long the README may be.
+mod documents;
+
+// What becomes of the rows that exist when a source is registered, and the sweep that seeds them.
+mod backlog;
+
 // What a stranger sees first: the demo ends with a verdict that holds, and the verdict can fail.
 mod demo;
 
@@ -93,7 +105,15 @@ mod servers;
 // Never silent: the watchdog, the heartbeat, standbys that watch, findings as events.
 mod watch;
 
-// Every kind of finding is raised by what it is about, and resolved by its end; storms and load slow us down, visibly.
+// Candidates and groups get the verdicts that an independent model gives them, whatever is marked, moved or retired meanwhile.
+mod scan;
+// A handoff that concerns every group costs the intake one row; the scan marks the groups, also after kills.
+mod invalidation;
+// The input gate accepts and rejects candidates for reasons that can be switched off, and looks again when a reason may have gone.
+mod input_gate;
+// Verdict rules are data: refused by name, tried without being stored, and in force for every group.
+mod rules;
+// Every kind of finding is raised by what it is about, and resolved by its end; load slows us down, visibly.
 mod findings;
 
 // Who may do what: every table, view and function against a table of privileges, for each role.
@@ -142,6 +162,12 @@ mod claims;
 // TLS: a server is verified where that is asked for, by name and by address, for queries and for the stream.
 mod tls;
 
+// The periodic full audit: on its schedule, resumable, in turns with the command; candidates past their time.
+mod full_audit;
+
+// Pages that fail: halved, the bad item set aside, the worker reported, the others unhurt.
+mod pages;
+
 // Attacks on the lease: locks of strangers, names that come again, a holder that is stopped.
 mod takeover;
 
@@ -153,3 +179,39 @@ mod give_way;
 
 // A pooler that drops what our sessions ask for is noticed, and refused with what to do.
 mod pooler;
+
+// Error codes and man pages: every printed error has its code, every code is explained, every command has a page.
+mod codes;
+
+// Who an event is for: the six steps, membership, mute, scope and the switch against an independent model; subscription files.
+mod recipients;
+// The emit gate: each rule, refusals that are answers, captures, cycles, and what a producer may do.
+mod emit;
+
+// The feed: one position for every event in the order of commits; consumers that bring nothing but a position miss nothing.
+mod feed;
+
+// Read state: the functions against a model of sets, late commits, acknowledgements, and the cost of what is unread.
+mod read_state;
+
+// The delayed lane, escalation and the broadcast watch under a clock of the test.
+mod delayed;
+// The nine states of a job: 81 pairs, each through its gate or refused by the database.
+mod job_states;
+
+// Claimers that are killed, stopped and cut off over thousands of jobs: exactly once, by the transition log alone.
+mod job_hostile;
+
+// Jobs: keys, claims and tokens, limits, scopes, retries, dead letters, deadlines, roles, and what the tick finds.
+mod jobs;
+// Dashboard, alert rules and the metrics page: they name only what exists, and everything that exists is documented.
+mod monitoring;
+
+// `status` is a verdict: first line, exit code and JSON agree, in each of the four states.
+mod status;
+
+// Consumers: act once, the examples of docs/events.md, anti-patterns that are refused, what producers and executors may do.
+mod consumers;
+
+// docs/sql.md is what the catalogue says, and each of its examples runs.
+mod sql_reference;

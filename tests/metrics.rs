@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use crate::reasons::{EAGER, birth, handed_off, repaired, sql, streaming, take_the_stream_away};
 use crate::support::fixture::{ALL_KINDS, CANARY};
 use crate::support::{
-    Daemon, PATIENCE, blocking, cli, cli_with, connect, done, fresh_database, migrated, options,
-    private_cluster, until, within,
+    Daemon, PATIENCE, Random, blocking, cli, cli_with, connect, done, fresh_database, migrated, options,
+    private_cluster, seed, until, within,
 };
 
 /// Series by name and labels, as `name{a=x,b=y}`.
@@ -30,18 +30,28 @@ fn parse(text: &str) -> Scrape {
         assert!(!families.contains(&name.to_owned()), "{name} comes twice");
         let kind = lines.next().and_then(|l| l.strip_prefix("# TYPE ")).and_then(|t| t.strip_prefix(name));
         let kind = kind.unwrap_or_else(|| panic!("no type after {help}")).trim_start();
-        assert!(["counter", "gauge"].contains(&kind), "{kind}");
+        assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert_eq!(
+            kind == "histogram",
+            ["handoff_seconds", "apply_seconds"].iter().any(|h| name.ends_with(h)),
+            "{name}"
+        );
         families.push(name.to_owned());
         let before = series.len();
         while let Some(line) = lines.next_if(|l| !l.starts_with('#')) {
             let rest = line.strip_prefix(name).expect(line);
+            let suffix = ["_bucket", "_sum", "_count"]
+                .into_iter()
+                .find(|s| kind == "histogram" && rest.starts_with(s));
+            assert_eq!(kind == "histogram", suffix.is_some(), "{line}");
+            let (name, rest) =
+                (format!("{name}{}", suffix.unwrap_or_default()), &rest[suffix.unwrap_or_default().len()..]);
             let (labels, value) = if rest.starts_with('{') { labels(rest) } else { (Vec::new(), rest) };
             let value: f64 = value.strip_prefix(' ').expect(line).parse().expect(line);
             assert!(value >= 0.0, "{line}");
             let shown: Vec<_> = labels.iter().map(|(n, v)| format!("{n}={v}")).collect();
-            let key =
-                if shown.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", shown.join(",")) };
+            let key = if shown.is_empty() { name.clone() } else { format!("{name}{{{}}}", shown.join(",")) };
             assert!(series.insert(key, value).is_none(), "{line} comes twice");
         }
         assert!(series.len() > before, "{name} has no sample");
@@ -313,7 +323,7 @@ async fn pages_answer_while_there_is_a_server_and_say_so_when_there_is_none() {
     }
     assert_eq!(parse(&until_status(&beside, "/metrics", 200).await)["gov_handoff_mode{mode=poll}"], 1.0);
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
-        for path in ["/metrics", "/healthz"] {
+        for path in ["/metrics", "/livez", "/readyz", "/healthz"] {
             assert_eq!(ask(&at, method, path).await.status, 405, "{method} {path}");
         }
     }
@@ -322,10 +332,13 @@ async fn pages_answer_while_there_is_a_server_and_say_so_when_there_is_none() {
     for mode in [StopMode::Fast, StopMode::Immediate] {
         let server = Arc::clone(&cluster);
         blocking(move || server.stop(mode)).await.expect("stop");
-        for path in ["/metrics", "/healthz"] {
+        for path in ["/metrics", "/readyz", "/healthz"] {
             let why = until_status(&at, path, 503).await;
             assert!(why.lines().count() == 1 && why.contains("cannot connect"), "{why}");
         }
+        // A server that is away is no reason to start us again.
+        let alive = ask(&at, "GET", "/livez").await;
+        assert!(alive.status == 200 && alive.body.ends_with(" loops turn\n"), "{}", alive.body);
         let server = Arc::clone(&cluster);
         blocking(move || server.start_again()).await.expect("start");
         until_status(&at, "/healthz", 200).await;
@@ -384,8 +397,8 @@ async fn an_address_that_cannot_or_must_not_be_had_is_one_line() {
     for (listen, says) in [
         (taken.1.as_str(), "choose another `listen`"),
         ("0.0.0.0:0", "only loopback"),
-        ("[::]:9187", "only loopback"),
-        ("localhost", "such as 127.0.0.1:9187"),
+        ("[::]:9642", "only loopback"),
+        ("localhost", "such as 127.0.0.1:9642"),
     ] {
         for ran in [
             cli(&db.url, &["run", "--mode", "poll", "--listen", listen]).await,
@@ -400,11 +413,197 @@ async fn an_address_that_cannot_or_must_not_be_had_is_one_line() {
     let once =
         cli_with(&db.url, &["run", "--mode", "poll", "--once"], &[("GOV_HANDOFF_LISTEN", &taken.1)]).await;
     assert_eq!(once.code, 0, "{}", once.err);
-    let shown = cli_with(&db.url, &["config"], &[("GOV_HANDOFF_LISTEN", "[::1]:9187")]).await.out;
-    assert!(shown.contains("[::1]:9187"), "{shown}");
+    let shown = cli_with(&db.url, &["config"], &[("GOV_HANDOFF_LISTEN", "[::1]:9642")]).await.out;
+    assert!(shown.contains("[::1]:9642"), "{shown}");
 
     let empty = fresh_database(None).await;
     let ran = cli(&empty.url, &["metrics"]).await;
     assert_eq!(ran.code, 2, "{}", ran.out);
     assert!(ran.err.contains("run `gov-handoff migrate` first") && ran.out.is_empty(), "{}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_that_stops_turning_fails_livez_by_name() {
+    let db = migrated().await;
+    for stalls in ["table lane:30", "keeper:5"] {
+        let plan = format!("{stalls}:stall");
+        let environment =
+            [&EAGER[..], &[("GOV_HANDOFF_FAILPOINT", &*plan), ("GOV_HANDOFF_TEST_PATIENCE", "6s")]].concat();
+        let daemon = Daemon::start(&db.url, &["--mode", "poll", "--listen", "127.0.0.1:0"], &environment);
+        let at = address(&daemon).await;
+        let url = |page: &str| format!("http://{at}{page}");
+        let why = until_status(&at, "/livez", 503).await;
+        let kind = stalls.split(':').next().expect("a name");
+        assert!(why.contains(&format!("gov_handoff_intake {kind} has not turned for")), "{why}");
+        // A probe without curl says the same, and tells no from nobody there.
+        let ran = cli(&db.url, &["health", "--url", &url("/livez")]).await;
+        assert!(ran.code == 1 && ran.out.contains(kind), "{} {}{}", ran.code, ran.out, ran.err);
+        let text = ask(&at, "GET", "/metrics").await.body;
+        let age = parse(&text)[&format!("gov_handoff_loop_age_seconds{{loop=gov_handoff_intake {kind}}}")];
+        assert!(age > 5.0, "{age}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_asks_the_page_of_a_daemon_and_its_exit_code_is_the_answer() {
+    let db = migrated().await;
+    let mut daemon = Daemon::start(&db.url, &["--mode", "poll", "--listen", "127.0.0.1:0"], &EAGER);
+    let at = address(&daemon).await;
+    daemon.captures(&db.url, "poll").await;
+    until_status(&at, "/readyz", 200).await;
+    let asked = cli_with(&db.url, &["health"], &[("GOV_HANDOFF_LISTEN", &at)]).await;
+    assert!(asked.code == 0 && asked.out.starts_with("the lease is held by "), "{}{}", asked.out, asked.err);
+    for (url, says) in [
+        (format!("http://{at}/nothing"), "status 404"),
+        ("https://127.0.0.1/livez".to_owned(), "write one such as"),
+        ("http://127.0.0.1:1/livez".to_owned(), "cannot be asked"),
+        (db.url.replacen("postgres://postgres@", "http://", 1), "did not answer"),
+    ] {
+        let ran = cli(&db.url, &["health", "--url", &url]).await;
+        assert!(ran.code == 2 && ran.err.contains(says), "{url}: {} {}", ran.code, ran.err);
+    }
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
+}
+
+/// What stands in the tables that a request could conceivably change.
+const STATE: &str =
+    "select (select count(*) from event_outbox)::text || ' ' || (select count(*) from event_pending)
+    || ' ' || (select count(*) from birth_registry) || ' ' || (select count(*) from registry_changelog)
+    || ' ' || (select count(*) from system_issues) || ' ' || (select count(*) from gov_worker_cursor)
+    || ' ' || (select coalesce(md5(string_agg(c::text, ',' order by c::text)), '') from dot_config c)
+    || ' ' || (select count(*) from event_type_registry where active)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_however_malformed_changes_state_or_brings_the_process_down() {
+    let db = migrated().await;
+    let quiet = [
+        ("GOV_HANDOFF_AUDIT_INTERVAL", "1h"),
+        ("GOV_HANDOFF_HEARTBEAT_INTERVAL", "1h"),
+        ("GOV_HANDOFF_CERTIFY_INTERVAL", "1h"),
+    ];
+    let mut daemon = Daemon::start(&db.url, &["--mode", "poll", "--listen", "127.0.0.1:0"], &quiet);
+    let at = address(&daemon).await;
+    daemon.captures(&db.url, "poll").await;
+    db.until("select count(*) = 5 from v_governance_certificate").await;
+    let before = db.text(STATE).await;
+    let seed = seed();
+    println!("GOV_HANDOFF_TEST_SEED={seed}");
+    let mut random = Random::new(seed);
+    let mut sent = 0;
+    for request in hostile_requests(&mut random) {
+        let Ok(mut stream) = TcpStream::connect(&at).await else {
+            panic!("it listens no longer: {}", daemon.log())
+        };
+        // It may hang up before it has heard us out.
+        let _ = stream.write_all(&request).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(
+            Duration::from_secs(15),
+            (&mut stream).take(1 << 20).read_to_end(&mut answer),
+        )
+        .await;
+        let head = String::from_utf8_lossy(&answer);
+        let status = head.split(' ').nth(1).and_then(|s| s.parse::<u16>().ok());
+        assert!(
+            head.is_empty()
+                || status.is_some_and(|s| [200, 400, 404, 405, 414, 431, 501, 503, 505].contains(&s)),
+            "{head}"
+        );
+        sent += 1;
+    }
+    assert!(sent > 300, "only {sent} requests were sent");
+    assert_eq!(ask(&at, "GET", "/livez").await.status, 200);
+    until_status(&at, "/readyz", 200).await;
+    assert_eq!(db.text(STATE).await, before);
+    let only_looks =
+        "select bool_and(current_setting('server_version') is not null)::text from pg_stat_activity
+        where datname = current_database() and application_name like 'gov-handoff metrics %'";
+    assert_eq!(db.text(only_looks).await, "true");
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
+    assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
+}
+
+/// Requests that are wrong in every way that is easily thought of, and then in ways that nobody thought of.
+fn hostile_requests(random: &mut Random) -> Vec<Vec<u8>> {
+    let long = "x".repeat(100_000);
+    let mut all: Vec<Vec<u8>> = [
+        String::new(),
+        "\r\n\r\n".to_owned(),
+        "GET".to_owned(),
+        "GET / HTTP/9.9\r\n\r\n".to_owned(),
+        "GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "GET /metrics%00 HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "GET /metrics?a=';drop table event_outbox;-- HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "GET http://elsewhere/metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n".to_owned(),
+        "POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"
+            .to_owned(),
+        "GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n".to_owned(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "CONNECT h:1 HTTP/1.1\r\n\r\n".to_owned(),
+        format!("GET /{long} HTTP/1.1\r\nHost: x\r\n\r\n"),
+        format!("GET /livez HTTP/1.1\r\nHost: x\r\n{long}: {long}\r\n\r\n"),
+        format!("GET /livez HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(5_000)),
+        "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n".repeat(50),
+    ]
+    .map(String::into_bytes)
+    .into();
+    let seeds = [
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n",
+        "HEAD /readyz HTTP/1.0\r\n\r\n",
+        "DELETE /healthz HTTP/1.1\r\nHost: y\r\n\r\n{}",
+    ];
+    for n in 0..300 {
+        let mut request = seeds[n % seeds.len()].as_bytes().to_vec();
+        for _ in 0..=random.below(6) {
+            let at = usize::try_from(random.below(request.len() as u64)).expect("small");
+            let byte = u8::try_from(random.below(256)).expect("a byte");
+            match random.below(4) {
+                0 => request[at] = byte,
+                1 => request.insert(at, byte),
+                2 if request.len() > 1 => drop(request.remove(at)),
+                _ => request.extend_from_within(at..),
+            }
+        }
+        all.push(request);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn histograms_count_what_this_process_streamed_and_applied() {
+    let db = migrated().await;
+    let mut daemon = Daemon::start(&db.url, &["--mode", "stream", "--listen", "127.0.0.1:0"], &EAGER);
+    let at = address(&daemon).await;
+    daemon.captures(&db.url, "stream").await;
+    for n in 0..5 {
+        db.sql(&birth(&format!("timed{n}"), "now()")).await;
+        handed_off(&db.client, &format!("timed{n}")).await;
+    }
+    within(PATIENCE, "five transactions were timed", async || {
+        let seen = parse(&until_status(&at, "/metrics", 200).await);
+        let timed = |name: &str, part: &str| seen[&format!("gov_handoff_{name}_seconds{part}")];
+        assert_eq!(timed("commit_to_handoff", "_bucket{le=+Inf}"), timed("commit_to_handoff", "_count"));
+        assert!(
+            timed("commit_to_handoff", "_bucket{le=60}") >= timed("commit_to_handoff", "_bucket{le=0.001}")
+        );
+        let (streamed, applied) = (timed("commit_to_handoff", "_count"), timed("apply", "_count"));
+        let sums = timed("commit_to_handoff", "_sum") > 0.0 && timed("apply", "_sum") > 0.0;
+        if streamed >= 5.0 && applied >= 5.0 && sums { Ok(()) } else { Err(format!("{streamed} {applied}")) }
+    })
+    .await;
+    // Zeros, and times beside ages.
+    let seen = parse(&until_status(&at, "/metrics", 200).await);
+    assert_eq!(seen["gov_handoff_findings_open{kind=slot_lost,severity=warning}"], 0.0);
+    assert_eq!(seen["gov_handoff_slot_wal_status{status=reserved}"], 1.0);
+    assert_eq!(seen["gov_handoff_worker_state{worker=gov_handoff_intake,state=running}"], 1.0);
+    let now = db.number("select extract(epoch from clock_timestamp())::bigint").await;
+    #[allow(clippy::cast_precision_loss)]
+    let ago = now as f64 - seen["gov_handoff_lease_renewed_timestamp_seconds"];
+    assert!((-1.0..60.0).contains(&ago), "{ago}");
+    assert!(seen["gov_handoff_collector_duration_seconds"] > 0.0);
+    assert_eq!(seen["gov_handoff_collector_errors_total"], 0.0);
+    assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 }

@@ -66,6 +66,27 @@ async fn row_security_on_one_source_is_a_finding_of_its_own_and_costs_the_others
     assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 }
 
+/// A source whose rows come as fast as they are handed off would have the lane for itself: its pass would never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_is_never_done_keeps_no_other_waiting() {
+    const BACKLOG: i64 = 6_000;
+    let db = migrated().await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    db.sql(&format!(
+        "{CODES}; insert into codes (id, label) select g, 'l' from generate_series(1, {BACKLOG}) g"
+    ))
+    .await;
+    register(&db.url, &codes("batch_size = 1\n")).await;
+    let _daemon = Daemon::running(&db, "poll", &QUICK).await;
+    db.until("select count(*) > 10 from event_outbox where event_subject_table = 'codes'").await;
+    for births in 1..4 {
+        db.sql(BIRTH).await;
+        let took = until_handed_off(&db, "birth_registry", births).await;
+        assert!(took < Duration::from_secs(5), "the birth waited {took:?}");
+        assert!(handed_off(&db, "codes").await < BACKLOG, "the backlog was too short for this test");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_single_run_fails_for_one_source_after_the_others_were_handed_off() {
     let db = migrated().await;

@@ -85,10 +85,10 @@ async fn the_history_of_certificates_is_bounded_by_source() {
             perform gov_handoff.gov_lease_claim('gov_handoff_intake', 'me', '1 hour');
             for i in 1..1003 loop
                 perform gov_handoff.gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'birth_registry',
-                    jsonb_build_object('source', 'birth_registry', 'taken_at', timestamptz '2026-01-01' + i * interval '1 s'), true);
+                    jsonb_build_object('source', 'birth_registry', 'taken_at', timestamptz '2026-01-01' + i * interval '1 s'), true, null);
             end loop;
             perform gov_handoff.gov_certificate_put('gov_handoff_intake', 'me', 1, 'gov_handoff_intake', 'pivot_definitions',
-                '{\"source\": \"pivot_definitions\", \"taken_at\": \"2026-01-01\"}', true);
+                '{\"source\": \"pivot_definitions\", \"taken_at\": \"2026-01-01\"}', true, null);
         end $$";
     db.client.batch_execute(put).await.expect("certificates");
     let kept =

@@ -320,7 +320,8 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
     // Certified, so that nothing that is missing is waited for as if it were on its way.
     db.sql("insert into gov_worker_frontier (worker_name, source_name, frontier, system_identifier) \
          select 'gov_handoff_intake', 'birth_registry', pg_snapshot_xmin(pg_current_snapshot()), system_identifier::text \
-           from pg_control_system()",
+           from pg_control_system() \
+         on conflict (worker_name, source_name) do update set frontier = excluded.frontier",
     )
     .await;
     // One missing in each chunk of rows, so that a chunk that is skipped, or counted twice, shows in the counts.
@@ -343,8 +344,7 @@ async fn an_audit_that_is_killed_anywhere_does_no_chunk_twice_and_skips_none() {
     .await;
     let audit = async |failpoint: &str| {
         // As after the lease of the one that was killed has run out.
-        let free =
-            "update queue_heartbeat set lease_owner = null where executor_name = 'gov_periodic_full_audit'";
+        let free = "update queue_heartbeat set lease_owner = null where executor_name = 'gov_handoff_audit'";
         db.sql(free).await;
         let arguments = ["audit", "--full", "--json", "--source", "birth_registry"];
         cli_with(&db.url, &arguments, &[("GOV_HANDOFF_FAILPOINT", failpoint)]).await

@@ -14,22 +14,61 @@ const WHO: [&str; 4] =
 
 /// What each may: r select, c select on some columns, a insert, w update, d delete, x execute or use; - nothing.
 const MAY: &str = "
-approval_requests collection_registry dot_iu_runtime_lease event_read event_subscription: - - - -
+approval_requests collection_registry dot_iu_runtime_lease event_read: - - - -
+event_subscription event_actor_member event_actor event_addressee: - r r -
+v_event_recipient v_event_actor_group v_event_known_actor: - r r r
+event_resolution: - - - -
+gov_subscription_enabled() gov_subscription_step() fn_event_recipients() gov_event_resolution(): - x x x
+gov_member_set() gov_subscription_apply(): - - x -
 gov_audit_write() gov_finding_emit() gov_gap_replace() gov_handoff_mark_new() gov_lease_fence(): - - - -
 gov_handoff_advance() gov_handoff_capture() gov_handoff_emit() gov_handoff_mark(): - - - -
 gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
 batches definitions rehearsals gov_definition_fence() gov_source_mapping() gov_source_renew(): - - - -
 gov_source_version: - r r -
 gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
-governance_object_ownership iu_route_worker_cursor iu_sql_event_route job_queue job_subscription: - - - -
-gov_repair_total gov_certificate_log gov_source_table measurement_registry normative_registry: - - - -
+gov_repair_total gov_certificate_log gov_source_table normative_registry: - - - -
+governance_object_ownership iu_route_worker_cursor iu_sql_event_route consumer_registry: - - - -
+job_queue job_transition job_evidence job_archive job_executor job_producer job_subscription job_dependency: - - r -
+job_transition_rule: - r r r
+job_lane job_ready job_lane_head job_lane_floor job_sweep job_overdue job_deferred job_deadline job_claim job_running: - - - -
+gov_job_transitions() gov_job_notify() gov_job_make_ready() gov_job_grants() gov_job_depend() gov_executor_own(): - - - -
+gov_job_count() gov_job_uncount() gov_job_take() gov_executor_patience() gov_job_speak() gov_job_mine() gov_job_answers(): - - - -
+gov_job_pairs() gov_job_unblock() gov_job_free() gov_job_setting() gov_job_delay() gov_job_end_attempt(): - - - -
+gov_job_dead_letter() gov_job_letter_close() gov_job_letter_resolve() gov_job_end(): - - - -
+fn_job_claim() fn_job_start() fn_job_heartbeat() fn_job_complete() fn_job_fail() fn_job_release() fn_executor_heartbeat(): - - - -
+fn_job_enqueue() fn_job_enqueue_many() fn_executor_register() fn_executor_disable() fn_job_subscribe() fn_job_producer_grant(): - - x -
+fn_job_cancel() fn_job_supersede() fn_job_redrive() fn_job_clean(): - - x -
+gov_job_rescue() gov_job_due() gov_job_deadlines() gov_job_rehome() gov_job_page_sweep() gov_job_tidy(): - - - -
+gov_job_tick(): - x x -
+v_job_lane v_executor_subscription_health v_job_overdue v_queue_health v_iu_event_backlog v_iu_route_dead_letter_open: - r r r
+fn_queue_route_worker_health(): - x x x
 gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
 dot_config event_outbox event_pending event_type_registry gov_audit_name gov_retired_range gov_retired_signal gov_reused_key: - r r -
 gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
-queue_heartbeat: - r r -
-gov_candidate_group gov_candidate_state system_issues: - r r -
+queue_heartbeat gov_worker_control: - r r -
+v_gov_worker: - r r r
+gov_source_boundary gov_backlog_range gov_backlog_key: - r r -
+gov_backlog_staging gov_backlog_holds() gov_backlog_release() gov_backlog_yield() gov_source_bound(): - - - -
+gov_backlog_begin() gov_backlog_stage() gov_backlog_forget(): - - x -
+gov_backfill_page(): - x - -
+v_gov_backlog: - r r r
+gov_worker_page() gov_worker_summary(): - - - -
+v_gov_full_audit: - r r r
+gov_audit_gain() gov_audit_summary(): - - - -
+gov_candidates_revalidate(): - x - -
+gov_worker_pause(): - - x -
+gov_worker_checkpoint(): - x - -
+gov_candidate_group gov_candidate_state gov_invalidation system_issues: - r r -
+gov_verdict_rule gov_scan_control gov_candidate_departure gov_verdict_tally measurement_registry: - r r -
+gov_input_check gov_input_recheck: - r r -
+gov_scan_divide() gov_scan_put() gov_scan_stale() gov_invalidation_expand() gov_input_put(): - x - -
+gov_scan_shard() gov_ruleset_version(): - x x -
+gov_rules_put() gov_input_check_set(): - - x -
+gov_verdict_emit() gov_verdict_events() gov_input_recheck_note() gov_input_definition_changed(): - - - -
+v_gov_dirty v_gov_coverage v_gov_dead_letter_open v_gov_certificate v_gov_candidate v_gov_group: - r r r
+gov_candidate_seed() gov_groups_touch() gov_marks_put(): - - - -
 gov_schema_version v_governance_candidate v_governance_certificate v_governance_group: - r r r
 v_governance_certificate_history v_governance_dead_letter_open v_governance_finding: - r r r
 v_governance_captured v_governance_repair: - r r r
@@ -44,6 +83,25 @@ gov_audit_checkpoint() gov_audit_finish() gov_certificate_put(): - x - -
 fn_governance_watch() gov_finding_resolve(): - x x -
 gov_finding_raise() gov_handoff_apply() gov_handoff_apply_one() gov_handoff_drain(): - x x -
 gov_handoff_probe() gov_key_reused() gov_lease_resign() gov_trust_promote(): - x x -
+fn_event_emit() fn_event_emit_many() gov_type_set_lane(): - - x -
+gov_payload_violation() gov_address_violation() gov_time_of() gov_event_identity_new(): - - - -
+gov_outbox_is_traced() gov_event_cycles() gov_emit_finding() gov_event_insert() gov_event_release() gov_event_release_some(): - - - -
+feed gov_feed_note() gov_feed_lock() gov_feed_append() gov_feed_signals() gov_feed_retire(): - - - -
+event_feed gov_feed_inbox gov_feed_state event_type_lane: - r r -
+gov_feed_take() gov_feed_add(): - x - -
+fn_event_feed() fn_event_feed_head(): - x x x
+event_read_mark event_read_exception event_delivery event_delayed event_delayed_group event_routing event_routing_tally: - - r -
+event_escalation event_consumed: - - r -
+gov_feed_streams() gov_received() gov_events_resolved() gov_unread_candidates() gov_unread() gov_actor_note(): - - - -
+gov_read_compact() gov_event_deliver() gov_unsubscribed() gov_delayed_note() gov_config_duration() gov_debounce(): - - - -
+gov_rollup_threshold() gov_tick_gather() gov_tick_delayed() gov_tick_routing() gov_tick_escalation() gov_tick_gate() gov_tick_jobs(): - - - -
+gov_delayed_roll_up() gov_delayed_release() gov_escalate(): - - - -
+gov_tick_page(): - x - -
+fn_event_worker_tick(): - x x -
+fn_event_unread() fn_event_unread_count() fn_event_mark_read() fn_event_mark_unread() fn_event_mark_all_read() fn_event_ack(): - - x -
+fn_event_board() fn_event_consume_once(): - - x -
+v_subscription_broadcast_used v_event_universal_board v_event_alerts_recent v_health_open_issues v_event_delayed: - r r r
+v_event_unified: - r r r
 fn_governance_route_worker_health() gov_captured() gov_dirty_groups() gov_handoff_identity(): - x x x
 ";
 
@@ -228,13 +286,27 @@ async fn an_operator_neither_resigns_nor_writes_under_the_daemons_lease() {
             "select gov_handoff.gov_handoff_apply_one({lease}, 'replay', {one}, 'slot', 'FFFFFFFF/0', null, null)"
         ),
         format!(
-            "select gov_handoff.gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true)"
+            "select gov_handoff.gov_certificate_put({lease}, 'gov_handoff_intake', 'birth_registry', '{{}}', true, null)"
         ),
         format!("select gov_handoff.gov_dead_letter_failed({lease}, gen_random_uuid(), 'x', 'x')"),
     ] {
         refused(&operator, &statement).await;
     }
     assert_eq!(text(&operator, held).await, lease);
+    // Under the lease that is an operator's, the position of a slot is still not an operator's to move.
+    let own = "select format('%L, %L, %s', 'gov_handoff_dlq', owner, term) \
+                 from gov_handoff.gov_dead_letter_lease('an operator', interval '1 minute')";
+    let own = text(&operator, own).await;
+    for statement in [
+        format!(
+            "select gov_handoff.gov_handoff_apply({own}, 'replay', {nothing}, 'slot', 'FFFFFFFF/0', '{{}}', '{{}}')"
+        ),
+        format!(
+            "select gov_handoff.gov_handoff_apply_one({own}, 'replay', {one}, 'slot', 'FFFFFFFF/0', null, null)"
+        ),
+    ] {
+        refused(&operator, &statement).await;
+    }
     assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
 }
 

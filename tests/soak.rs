@@ -84,7 +84,7 @@ async fn certificates_and_batches_never_wait_for_each_other_in_a_circle() {
     // As the daemon does it, under its lease, only more often.
     let put =
         "select gov_handoff.gov_certificate_put(executor_name, lease_owner, (metadata ->> 'term')::bigint, executor_name,
-                   'birth_registry', jsonb_build_object('n', clock_timestamp()), false)
+                   'birth_registry', jsonb_build_object('n', clock_timestamp()), false, null)
                  from queue_heartbeat where executor_name = 'gov_handoff_intake'";
     while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
         registry.client.query_one(put, &[]).await.expect("a certificate");

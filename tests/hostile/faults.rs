@@ -18,6 +18,10 @@ pub enum Fault {
     /// Asked to end, and a new one.
     Terminate,
     Freeze,
+    /// The same to the second instance, which shares the workers with the first one.
+    KillSecond,
+    TerminateSecond,
+    FreezeSecond,
     SlotDropped,
     /// Somebody else has a slot of that name for a while.
     SlotTaken,
@@ -35,7 +39,14 @@ pub enum Fault {
     Reset,
 }
 
-const DAEMON: [Fault; 3] = [Fault::Kill, Fault::Terminate, Fault::Freeze];
+const DAEMON: [Fault; 6] = [
+    Fault::Kill,
+    Fault::Terminate,
+    Fault::Freeze,
+    Fault::KillSecond,
+    Fault::TerminateSecond,
+    Fault::FreezeSecond,
+];
 const SERVER: [Fault; 3] = [Fault::ServerImmediate, Fault::ServerKilled, Fault::ServerRestarted];
 const SLOT: [Fault; 4] =
     [Fault::SlotDropped, Fault::SlotTaken, Fault::PublicationDropped, Fault::PublicationNarrowed];
@@ -66,7 +77,10 @@ impl Fault {
 pub struct World {
     pub cluster: Arc<Cluster>,
     pub proxy: Proxy,
+    /// Runs all workers.
     pub daemon: Arc<Supervisor>,
+    /// Runs all workers but the intake.
+    pub second: Arc<Supervisor>,
     /// Not through the proxy.
     pub url: String,
     pub slot: String,
@@ -80,9 +94,12 @@ impl World {
         let began = SystemTime::now();
         let time = Duration::from_millis(random.between(300, 2_500));
         match fault {
-            Fault::Kill => self.with_daemon(|daemon| daemon.kill()).await,
-            Fault::Terminate => self.with_daemon(|daemon| daemon.terminate()).await,
-            Fault::Freeze => self.with_daemon(|daemon| daemon.freeze(Duration::from_secs(1))).await,
+            Fault::Kill => with(&self.daemon, Supervisor::kill).await,
+            Fault::Terminate => with(&self.daemon, Supervisor::terminate).await,
+            Fault::Freeze => with(&self.daemon, |daemon| daemon.freeze(Duration::from_secs(1))).await,
+            Fault::KillSecond => with(&self.second, Supervisor::kill).await,
+            Fault::TerminateSecond => with(&self.second, Supervisor::terminate).await,
+            Fault::FreezeSecond => with(&self.second, |daemon| daemon.freeze(Duration::from_secs(1))).await,
             Fault::SlotDropped => self.drop_slot().await,
             Fault::SlotTaken => self.take_slot(time).await,
             Fault::PublicationDropped => self.ask("drop publication if exists gov_handoff").await,
@@ -118,11 +135,6 @@ impl World {
 
     pub fn windows(&self) -> Vec<(SystemTime, SystemTime)> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    async fn with_daemon(&self, act: impl FnOnce(&Supervisor) + Send + 'static) {
-        let daemon = Arc::clone(&self.daemon);
-        blocking(move || act(&daemon)).await;
     }
 
     async fn restart(&self, mode: StopMode, time: Duration) {
@@ -175,6 +187,11 @@ impl World {
         let physical = "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = $1 and slot_type = 'physical'";
         let _ = client.query(physical, &[&self.slot]).await;
     }
+}
+
+async fn with(daemon: &Arc<Supervisor>, act: impl FnOnce(&Supervisor) + Send + 'static) {
+    let daemon = Arc::clone(daemon);
+    blocking(move || act(&daemon)).await;
 }
 
 /// A killed postmaster leaves its children to notice by themselves, which one that is busy may be slow to do; a machine

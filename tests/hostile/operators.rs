@@ -15,8 +15,8 @@ use super::tables;
 use crate::support::{Random, TemporaryFile, cli_within, connect};
 
 /// Acts through the program's commands: one after the other, so that it is known which definition follows which.
-const DECISIONS: [&str; 8] =
-    ["redefine", "remove", "trust", "types", "retire", "replay", "audit", "audit-killed"];
+const DECISIONS: [&str; 9] =
+    ["redefine", "remove", "trust", "types", "retire", "replay", "audit", "audit-killed", "pause"];
 /// A command that takes longer is killed, and asked again where it has to succeed.
 const COMMAND: Duration = Duration::from_secs(20);
 /// How long an undoing is tried while the server comes and goes.
@@ -299,6 +299,15 @@ impl Operators {
                     if TABLES[table].1 == "uuid" { "00000000-0000-0000-0000-000000000000" } else { from };
                 self.command(&["replay", "--source", name, "--from", from], COMMAND).await
             }
+            "pause" => {
+                let (members, began) = (gov_handoff::workers::FAMILY, SystemTime::now());
+                let worker = members[usize::try_from(random.next()).unwrap_or(0) % members.len()].name;
+                let paused = self.command(&["pause", worker, "--reason", "hostile"], COMMAND).await;
+                tokio::time::sleep(Duration::from_millis(random.between(10, 1_500))).await;
+                self.insist_on(&["resume", worker]).await?;
+                self.delayed_since(began);
+                paused
+            }
             "audit" => self.command(&["audit", "--full"], COMMAND).await,
             _ => {
                 let soon = Duration::from_millis(random.between(20, 600));
@@ -383,6 +392,9 @@ impl Operators {
             }
         }
         self.insist_on(&["types", "activate", "--all"]).await.expect("the types are active again");
+        for member in gov_handoff::workers::FAMILY {
+            self.insist_on(&["resume", member.name]).await.expect("the workers work again");
+        }
         tables::undo(self).await;
     }
 

@@ -10,7 +10,7 @@ const WATCH: Duration = Duration::from_millis(50);
 /// The daemon promises to end within ten seconds of being asked.
 const FAREWELL: Duration = Duration::from_secs(12);
 
-const SETTINGS: [(&str, &str); 3] = [
+const SETTINGS: [(&str, &str); 4] = [
     // A killed daemon's lease must expire within the time that the suite allows for everything.
     ("GOV_HANDOFF_LEASE_TTL", "1s"),
     // Certifying passes happen within a short run.
@@ -18,11 +18,14 @@ const SETTINGS: [(&str, &str); 3] = [
     // The operators' tables have thousands of groups, and each change of a ruleset dirties all: a storm, in which every lane
     // pauses on purpose (`findings` tests that). Here the pauses would hide which session delays which.
     ("GOV_HANDOFF_STORM_FLOOR", "1000000000"),
+    // Full audits come again and again, beside those of the operators.
+    ("GOV_HANDOFF_AUDIT_EVERY", "8s"),
 ];
 
 pub struct Supervisor {
     url: String,
     mode: &'static str,
+    workers: String,
     log: Log,
     state: Mutex<State>,
 }
@@ -36,10 +39,11 @@ struct State {
 }
 
 impl Supervisor {
-    pub fn start(url: &str, mode: &'static str) -> Arc<Self> {
-        let log = Log::new();
-        let state = State { daemon: started(&log, url, mode), over: false, gave_up: Vec::new() };
-        let supervisor = Arc::new(Self { url: url.to_owned(), mode, log, state: Mutex::new(state) });
+    /// `workers`: as `--workers` has it.
+    pub fn start(url: &str, mode: &'static str, workers: &str) -> Arc<Self> {
+        let (log, workers) = (Log::new(), workers.to_owned());
+        let state = State { daemon: started(&log, url, mode, &workers), over: false, gave_up: Vec::new() };
+        let supervisor = Arc::new(Self { url: url.to_owned(), mode, workers, log, state: Mutex::new(state) });
         let watched = Arc::downgrade(&supervisor);
         std::thread::spawn(move || {
             while let Some(supervisor) = watched.upgrade() {
@@ -122,7 +126,7 @@ impl Supervisor {
     }
 
     fn again(&self, state: &mut State) {
-        state.daemon = started(&self.log, &self.url, self.mode);
+        state.daemon = started(&self.log, &self.url, self.mode, &self.workers);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,6 +140,6 @@ impl Drop for Supervisor {
     }
 }
 
-fn started(log: &Log, url: &str, mode: &str) -> Daemon {
-    Daemon::start_into(log.clone(), url, &["--mode", mode], &SETTINGS)
+fn started(log: &Log, url: &str, mode: &str, workers: &str) -> Daemon {
+    Daemon::start_into(log.clone(), url, &["--mode", mode, "--workers", workers], &SETTINGS)
 }

@@ -72,10 +72,24 @@ pub async fn act(operators: &Operators, what: &str, table: usize, random: &mut R
             operators.insist(&grant(name)).await
         }
         "columns" => {
-            let column = format!("extra_{}", random.between(0, 999_999));
-            run(format!("alter table {name} add column {column} text default 'x'")).await?;
+            let extra = format!("extra_{}", random.between(0, 999_999));
+            let named = random.pick(&["agent", "born_at"]);
+            let change = match random.between(0, 2) {
+                0 => format!("add column {extra} text default 'x'"),
+                // Columns that the definition names: the source cannot be read until they are back, nor is it published.
+                1 => format!("rename column {named} to {named}_away"),
+                _ => "drop column agent cascade".to_owned(),
+            };
+            let began = std::time::SystemTime::now();
+            run(format!("alter table {name} {change}")).await?;
             tokio::time::sleep(pause).await;
-            operators.insist(&format!("alter table {name} drop column if exists {column}")).await
+            let back = format!("alter table {name} drop column if exists {extra}; {}", columns_back(name));
+            let back = operators.insist(&back).await;
+            if change.contains("cascade") {
+                // The table fell out of the publication, and so the stream ends.
+                operators.delayed_since(began);
+            }
+            back
         }
         "poison" => {
             let code = format!("poison-{:x}", random.next());
@@ -247,6 +261,16 @@ fn rename_back(name: &str) -> String {
     )
 }
 
+fn columns_back(name: &str) -> String {
+    let renamed = ["agent", "born_at"].map(|column| {
+        format!(
+            "if exists (select from pg_attribute where attrelid = '{name}'::regclass and attname = '{column}_away' and not attisdropped) then
+                 alter table {name} rename column {column}_away to {column}; end if;"
+        )
+    });
+    format!("do $$ begin {} end $$; alter table {name} add column if not exists agent text", renamed.concat())
+}
+
 fn open_rows(name: &str) -> String {
     format!("alter table {name} disable row level security, no force row level security")
 }
@@ -260,7 +284,7 @@ fn grant(name: &str) -> String {
 /// Everything as it was at first, whatever an act that failed has left.
 pub async fn undo(operators: &Operators) {
     for (name, _) in TABLES {
-        for sql in [rename_back(name), open_rows(name), grant(name)] {
+        for sql in [rename_back(name), columns_back(name), open_rows(name), grant(name)] {
             operators.insist(&sql).await.expect("the table is as it was");
         }
     }

@@ -60,6 +60,8 @@ pub fn program(arguments: &[&str], environment: &[(&str, &str)]) -> Command {
         .env_clear()
         .envs(inherited)
         .env("NO_COLOR", "1")
+        // The intake alone, unless a test asks for others: a test about marks must not race with a scan that clears them.
+        .env("GOV_HANDOFF_WORKERS", "gov_handoff_intake")
         .envs(environment.iter().copied());
     // No file of the working directory is to matter either.
     command.current_dir(std::env::temp_dir()).stdin(Stdio::null());

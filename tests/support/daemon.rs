@@ -92,6 +92,17 @@ impl Daemon {
         signal(self.pid(), name);
     }
 
+    /// Waits until the process is stopped, as by a failpoint with `:stop`.
+    pub async fn stops(&self) {
+        let state = format!("/proc/{}/stat", self.pid());
+        let stopped = || std::fs::read_to_string(&state).is_ok_and(|stat| stat.contains(") T "));
+        let begun = std::time::Instant::now();
+        while !stopped() {
+            assert!(begun.elapsed().as_secs() < 60, "it was never stopped: {}", self.log());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
     /// Asks it to end and waits for that; returns its exit code, -1 if a signal ended it.
     pub async fn sigterm(&mut self) -> i32 {
         self.signal("TERM");

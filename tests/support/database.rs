@@ -145,7 +145,7 @@ pub async fn active_as(cluster: &Cluster, name: &str) -> Database {
 pub async fn active_of(name: &str, url: String) -> Database {
     // Signals about rows; certificates and heartbeats are about the daemon itself.
     const HANDOFFS: &str = "create schema verify; create view verify.handoffs as select * from event_outbox
-        where event_domain = 'governance' and event_type not in ('governance.handoff.certified', 'governance.handoff.heartbeat')";
+        where event_domain = 'governance' and event_type like 'governance.handoff.%' and event_type not in ('governance.handoff.certified', 'governance.handoff.heartbeat')";
     done(&url, &["migrate"]).await;
     done(&url, &["types", "activate", "--all"]).await;
     let database = Database::at(name, url).await;

@@ -16,6 +16,14 @@ impl TemporaryFile {
         Self(path)
     }
 
+    /// As a private key has to be: nobody but its owner may read it.
+    pub fn private(name: &str, text: &str) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let file = Self::new(name, text);
+        std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+        file
+    }
+
     pub fn path(&self) -> &str {
         self.0.to_str().expect("utf-8")
     }

@@ -13,6 +13,7 @@
 //! | [`log`] | the lines that a child process has logged |
 //! | [`wait`] | waits for a condition |
 //! | [`stream`] | waits for the mode and the replication slot |
+//! | [`model`] | what the candidate store should hold, in Rust that shares nothing with the product |
 //! | [`verdict`] | which committed rows are handed off, in SQL that shares nothing with the product |
 //! | [`writers`] | random transactions from several connections |
 //! | [`random`] | the seeded generator |
@@ -25,6 +26,7 @@ mod database;
 mod file;
 pub mod fixture;
 mod log;
+mod model;
 mod random;
 pub mod sources;
 mod stream;
@@ -40,6 +42,7 @@ pub use database::{
 };
 pub use file::TemporaryFile;
 pub use log::Log;
+pub use model::candidate_store_equals_model;
 pub use random::{Random, seed};
 pub use verdict::until_all_handed_off;
 pub use wait::{PATIENCE, until, until_true, within};
