@@ -8,7 +8,11 @@ DEMO_ARGS ?=
 # Arguments of the soak, as in: make soak SOAK_ARGS="--minutes 60"
 SOAK_ARGS ?=
 
-.PHONY: demo test hostile hostile-all lint bench soak pg clean
+# Writes docs/sql.md from the comments in the catalogue; a test says when it is out of date.
+docs: pg
+	GOV_HANDOFF_WRITE_DOCS=1 cargo test --test it sql_reference::the_page
+
+.PHONY: docs demo test hostile hostile-all lint bench soak pg clean
 
 demo: pg
 	cargo build --release

@@ -4,6 +4,7 @@
 //! ```text
 //!  poll      backlog by keyset            against the same effects in pure SQL on one connection
 //!  stream    backlog through the slot     against the slower of pg_recvlogical to /dev/null and that SQL
+//!  sweep     a backlog that is seeded       against the same effects in pure SQL on one connection
 //!  latency   200 commits/s, one birth each, commit to durable handoff, against one commit's own round trip
 //!  passes    the certifying pass            against a bare sequential count(*) of the same table
 //!            the incremental pass           on a table ten and a hundred times as large against the smallest
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! The product is the release binary as a child process; the server is the embedded one with fsync on.
-//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,latency,passes`.
+//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,sweep,latency,passes`.
 
 mod support;
 
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use support::options::Options;
 use support::report::Report;
 use support::world::World;
-use support::{backlog, latency, passes};
+use support::{backlog, latency, passes, sweep};
 
 fn main() -> ExitCode {
     let options = match Options::from_args(std::env::args().skip(1)) {
@@ -45,6 +46,9 @@ async fn measure(world: &World, options: &Options) -> Report {
         if options.wants("stream") {
             backlog::stream(world, options, sql, &mut report).await;
         }
+    }
+    if options.wants("sweep") {
+        sweep::measure(world, options, &mut report).await;
     }
     if options.wants("latency") {
         latency::measure(world, options, &mut report).await;

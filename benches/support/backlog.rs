@@ -111,6 +111,10 @@ async fn effects(client: &Client) -> Vec<String> {
                    event_subject_ref, canonical_address, actor_ref, source_system, safe_payload, occurred_at), 0)), 0) \
           from event_outbox where event_subject_ref is not null \
         union all \
+        select count(*)::text || ':' || coalesce(sum(hashtextextended(concat_ws(' ', event_id, event_domain, \
+                   event_type, event_stream, event_severity, event_subject_table, event_subject_ref, actor_ref), 0)), 0) \
+          from event_feed f where event_subject_ref is not null \
+        union all \
         select count(*)::text || ':' || coalesce(sum(hashtextextended(concat_ws(' ', candidate_key, ruleset_version, \
                    object_type, group_key, dirty, dirty_reason, generation, last_occurred_at), 0)), 0) \
           from gov_candidate_state \

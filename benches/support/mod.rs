@@ -6,4 +6,5 @@ pub mod options;
 pub mod passes;
 pub mod process;
 pub mod report;
+pub mod sweep;
 pub mod world;

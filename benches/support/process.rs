@@ -24,6 +24,8 @@ pub struct Daemon {
 fn command(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gov-handoff"));
     command.args(args).env("DATABASE_URL", url).env("GOV_HANDOFF_LOG", "warn").stdin(Stdio::null());
+    // The intake alone, unless a measure asks for others: what is measured is the intake's work.
+    command.env("GOV_HANDOFF_WORKERS", "gov_handoff_intake");
     command
 }
 
