@@ -6,11 +6,15 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The first line, the exit code, and the verdict in JSON, which have to agree.
+/// The first line, the exit code, and the verdict in JSON, which have to agree. Two looks are two moments: where something changed
+/// between them it looks again.
 async fn verdict(url: &str) -> (String, i32, Value) {
-    let (text, json) = (cli(url, &["status"]).await, cli(url, &["status", "--json"]).await);
+    let (text, json) = within(Duration::from_secs(30), "text and JSON agree", async || {
+        let (text, json) = (cli(url, &["status"]).await, cli(url, &["status", "--json"]).await);
+        if text.code == json.code { Ok((text, json)) } else { Err(format!("{}{}", text.out, json.out)) }
+    })
+    .await;
     let shown: Value = serde_json::from_str(&json.out).expect(&json.out);
-    assert_eq!(text.code, json.code, "{}{}", text.out, json.out);
     let code = match shown["verdict"]["state"].as_str().expect("a state") {
         "ok" | "off" => 0,
         "wrong" => 1,
