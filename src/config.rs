@@ -8,7 +8,7 @@ mod value;
 mod words;
 
 pub use settings::{Layer, help, table};
-pub use target::{Encryption, Given, Place, Secured, Target, Tls, Wanted, options_table};
+pub use target::{Encryption, Given, Secured, ServerPlace, Target, Tls, WantedServer, options_table};
 pub use words::parse_span;
 
 use crate::core::mode::Intent;

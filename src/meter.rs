@@ -40,7 +40,7 @@ pub struct Histogram {
 
 /// The state of a histogram.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
+pub struct HistogramSnapshot {
     /// The upper bound in seconds, and how many were at most that long.
     pub buckets: Vec<(f64, u64)>,
     pub count: u64,
@@ -61,7 +61,7 @@ impl Histogram {
 
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // Prometheus reads floats.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let mut count = 0;
         let mut buckets = Vec::with_capacity(BOUNDS.len());
         for (bound, bucket) in BOUNDS.iter().zip(&self.counts) {
@@ -69,7 +69,7 @@ impl Histogram {
             buckets.push((*bound as f64 / 1e6, count));
         }
         count += self.counts[BOUNDS.len()].load(Relaxed);
-        Snapshot { buckets, count, seconds: self.micros.load(Relaxed) as f64 / 1e6 }
+        HistogramSnapshot { buckets, count, seconds: self.micros.load(Relaxed) as f64 / 1e6 }
     }
 }
 

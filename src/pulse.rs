@@ -21,7 +21,7 @@ struct Entry {
 
 /// A loop as onlookers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct LoopSeen {
     pub name: String,
     /// Since its last turn.
     pub age: Duration,
@@ -66,11 +66,11 @@ impl Drop for Loop {
 
 /// Every loop that runs.
 #[must_use]
-pub fn seen() -> Vec<Seen> {
+pub fn seen() -> Vec<LoopSeen> {
     with(|loops| {
         let seen = |entry: &Entry| {
             let age = entry.turned.elapsed();
-            Seen { name: entry.name.clone(), age, stalled: age > entry.patience }
+            LoopSeen { name: entry.name.clone(), age, stalled: age > entry.patience }
         };
         loops.iter().map(seen).collect()
     })

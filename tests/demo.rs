@@ -1,6 +1,6 @@
 //! The demo: it ends with a verdict computed from the tables, which holds, and which can fail.
 
-use gov_handoff::cli::demo::verdict::Verdict;
+use gov_handoff::cli::demo::verdict::DemoVerdict;
 
 use crate::support::{Database, Ran, cli, done, fresh_database};
 
@@ -54,17 +54,17 @@ async fn the_demo_stops_after_the_rows_asked_for() {
 #[tokio::test]
 async fn the_verdict_fails_when_a_handoff_is_missing() {
     let db = handed_off().await;
-    let whole = Verdict::of(&db.client).await.expect("a verdict");
+    let whole = DemoVerdict::of(&db.client).await.expect("a verdict");
     assert_eq!((whole.births, whole.changes, whole.due, whole.handed_off), (3, 1, 5, 5));
     assert_eq!((whole.exit_code(), whole.by_poll), (0, 5));
     let gone = "delete from event_outbox where event_type like '%object_born' and safe_payload ->> 'source_key' = '2'";
     assert_eq!(db.client.execute(gone, &[]).await.expect("delete"), 1);
-    let verdict = Verdict::of(&db.client).await.expect("a verdict");
+    let verdict = DemoVerdict::of(&db.client).await.expect("a verdict");
     assert_eq!((verdict.missing, verdict.twice, verdict.exit_code()), (1, 0, 1));
     assert_eq!(told(&verdict.to_string(), "missing"), 1);
     // A capture counts as much as a signal.
     db.client.execute("delete from event_pending", &[]).await.expect("delete");
-    assert_eq!(Verdict::of(&db.client).await.expect("a verdict").missing, 2);
+    assert_eq!(DemoVerdict::of(&db.client).await.expect("a verdict").missing, 2);
 }
 
 #[tokio::test]
@@ -76,9 +76,9 @@ async fn the_verdict_fails_when_a_handoff_is_there_twice_or_its_row_was_never_bo
                        safe_payload || jsonb_build_object('source_key', $1::text)
                   from event_outbox where event_type like '%object_born' and safe_payload ->> 'source_key' = '2'";
     db.client.execute(copy, &[&"3"]).await.expect("copy");
-    let verdict = Verdict::of(&db.client).await.expect("a verdict");
+    let verdict = DemoVerdict::of(&db.client).await.expect("a verdict");
     assert_eq!((verdict.missing, verdict.twice, verdict.unborn, verdict.exit_code()), (0, 1, 0, 1));
     db.client.execute(copy, &[&"99"]).await.expect("copy");
-    let verdict = Verdict::of(&db.client).await.expect("a verdict");
+    let verdict = DemoVerdict::of(&db.client).await.expect("a verdict");
     assert_eq!((verdict.twice, verdict.unborn, verdict.exit_code()), (1, 1, 1));
 }

@@ -1,6 +1,6 @@
 //! The audit of the feed: every event against its position and back, in the order of ids.
 
-use crate::audit::progress::{AuditDepth, Phase, Progress, Terms};
+use crate::audit::progress::{AuditDepth, AuditPhase, Progress, Terms};
 use crate::core::repair::Reason;
 use crate::error::Result;
 use crate::store::Store;
@@ -41,7 +41,7 @@ pub async fn audit_feed(
         // A position that says something else than its event stands for another event.
         progress.doubled += (stretch.doubled.len() + stretch.differing.len()) as u64;
         if from.is_none() {
-            progress.phase = Phase::Over;
+            progress.phase = AuditPhase::Over;
             progress.finished = true;
         }
         progress.spent_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -14,7 +14,7 @@ mod feed;
 mod progress;
 
 pub use feed::{audit_feed, following};
-pub use progress::{AuditDepth, Phase, Progress, Scope, Terms};
+pub use progress::{AuditDepth, AuditPhase, Progress, Scope, Terms};
 
 use crate::core::handoff::Source;
 use crate::core::row::Row;
@@ -90,7 +90,7 @@ pub struct Audit<'a> {
 }
 
 /// Where a full audit is: what it has stored, and what it knows of the source.
-pub struct Place {
+pub struct AuditPlace {
     pub progress: Progress,
     after: Option<String>,
     /// Rows of transactions below this were certified, and are not on their way.
@@ -115,7 +115,7 @@ impl<'a> Audit<'a> {
                 Err(e) if e.of_source && e.of_contents() => self.check_recent(true, &mut report).await?,
                 progress => progress?,
             };
-            Place { progress, after: None, certified: None, resumed: false }
+            AuditPlace { progress, after: None, certified: None, resumed: false }
         };
         report(&place.progress);
         while self.step(&mut place, CHUNK).await? {
@@ -125,7 +125,7 @@ impl<'a> Audit<'a> {
     }
 
     /// Begins a full audit, or goes on with one that was interrupted.
-    pub async fn begin(&mut self) -> Result<Place> {
+    pub async fn begin(&mut self) -> Result<AuditPlace> {
         let (after, progress) = self.resume_or_start().await?;
         let resumed = !progress.anew;
         // The age of a row is compared only on the server, and only where the certifying pass itself would trust the
@@ -133,18 +133,18 @@ impl<'a> Audit<'a> {
         let snapshot = self.reader.snapshot().await?;
         let known = self.store.frontier(self.intake, self.source.name()).await?;
         let certified = known.filter(|f| f.distrust(&snapshot, None).is_none()).map(|f| f.xid);
-        Ok(Place { progress, after, certified, resumed })
+        Ok(AuditPlace { progress, after, certified, resumed })
     }
 
     /// One chunk of at most `most` rows or signals: compared, repaired unless this is a check, and stored. False when nothing
     /// is left to compare.
-    pub async fn step(&mut self, place: &mut Place, most: i64) -> Result<bool> {
+    pub async fn step(&mut self, place: &mut AuditPlace, most: i64) -> Result<bool> {
         let source = Arc::clone(&self.source);
         let checker = self.checker(&source);
         let mut begun = Instant::now();
         let progress = &mut place.progress;
         let names = match (progress.phase, progress.phase.place()) {
-            (Phase::Over, _) => return Ok(false),
+            (AuditPhase::Over, _) => return Ok(false),
             (_, Some(signals)) => {
                 let after = place.after.as_deref().and_then(|a| Uuid::parse_str(a).ok());
                 let stretch = self.store.recorded(&source, signals, after, most).await?;
@@ -176,7 +176,7 @@ impl<'a> Audit<'a> {
     }
 
     /// Ends an audit that has compared everything: its end and its certificate are one commit.
-    pub async fn finish(&self, place: Place) -> Result<Progress> {
+    pub async fn finish(&self, place: AuditPlace) -> Result<Progress> {
         let mut progress = place.progress;
         progress.finished = true;
         let value = serde_json::to_value(&progress)?;
@@ -261,7 +261,7 @@ impl<'a> Audit<'a> {
             tokio::time::sleep(TURN_OF_OTHERS).await;
         };
         let mut progress = Progress::begun(&read.snapshot, terms);
-        while progress.phase == Phase::Rows {
+        while progress.phase == AuditPhase::Rows {
             let begun = Instant::now();
             let rows = read.next(i32::try_from(CHUNK).unwrap_or(5_000)).await?;
             let mut names = vec![];

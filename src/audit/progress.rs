@@ -4,7 +4,7 @@ use crate::core::certificate::{Certificate, Digest};
 use crate::core::handoff::Source;
 use crate::core::repair::Reason;
 use crate::error::Result;
-use crate::store::audit::Place;
+use crate::store::audit::SignalTable;
 use crate::store::frontier::Snapshot;
 use crate::store::read::{Bound, Span};
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ pub struct Progress {
     pub terms: Terms,
     pub started_at: String,
     pub finished: bool,
-    pub phase: Phase,
+    pub phase: AuditPhase,
     pub frontier: String,
     pub system_identifier: String,
     pub lsn: Option<String>,
@@ -96,7 +96,7 @@ pub struct Progress {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum AuditPhase {
     #[default]
     Rows,
     Signals,
@@ -104,7 +104,7 @@ pub enum Phase {
     Over,
 }
 
-impl Phase {
+impl AuditPhase {
     pub(super) fn next(self) -> Self {
         match self {
             Self::Rows => Self::Signals,
@@ -114,10 +114,10 @@ impl Phase {
     }
 
     /// Where a phase over signals finds them.
-    pub(super) fn place(self) -> Option<Place> {
+    pub(super) fn place(self) -> Option<SignalTable> {
         match self {
-            Self::Signals => Some(Place::Outbox),
-            Self::Captures => Some(Place::Pending),
+            Self::Signals => Some(SignalTable::Outbox),
+            Self::Captures => Some(SignalTable::Pending),
             Self::Rows | Self::Over => None,
         }
     }

@@ -1,6 +1,6 @@
 //! `audit`: is anything missing?
 
-use crate::audit::{self, Audit, Phase, Progress, Scope};
+use crate::audit::{self, Audit, AuditPhase, Progress, Scope};
 use crate::cli::{known, output, replay};
 use crate::config::Config;
 use crate::core::handoff::Source;
@@ -160,7 +160,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     if bar.length().is_some_and(|l| l < progress.rows) {
         bar.set_length(progress.rows);
     }
-    if progress.phase != Phase::Rows {
+    if progress.phase != AuditPhase::Rows {
         bar.set_message("looking for orphans");
     }
 }

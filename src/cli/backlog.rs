@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What becomes of the backlog of one source.
 #[derive(Debug, Serialize)]
-pub struct Fate {
+pub struct BacklogFate {
     pub source: String,
     /// `seed`, `skip` or `hand_off`.
     pub policy: String,
@@ -28,7 +28,7 @@ pub struct Fate {
     pub asked: Option<&'static str>,
 }
 
-impl Fate {
+impl BacklogFate {
     pub fn of(definition: &SourceDefinition, given: Option<Backlog>, rows: u64) -> Self {
         let policy = given.unwrap_or(definition.backlog).name().to_owned();
         Self { source: definition.name.clone(), policy, rows, decided_at: None, asked: None }
@@ -66,7 +66,7 @@ impl Fate {
 #[derive(Default)]
 pub struct Backlogs {
     pub boundaries: Vec<Option<Boundary>>,
-    pub fates: Vec<Fate>,
+    pub fates: Vec<BacklogFate>,
 }
 
 /// Reads the boundary of each source that is not registered and never was. With `dry_run` its rows are only counted.
@@ -87,12 +87,12 @@ pub async fn read(
         let known = decided.iter().find(|d| d.source == definition.name);
         if known.is_some() || registered.contains(&definition.name) {
             // An operator who says nothing asks for nothing: a definition is applied again for other reasons.
-            out.fates.extend(known.map(|known| Fate::decided(known, policy)));
+            out.fates.extend(known.map(|known| BacklogFate::decided(known, policy)));
             out.boundaries.push(None);
             continue;
         }
         if dry_run {
-            out.fates.push(Fate::of(definition, given, store.count_rows(definition).await?));
+            out.fates.push(BacklogFate::of(definition, given, store.count_rows(definition).await?));
             out.boundaries.push(None);
             continue;
         }
@@ -107,7 +107,7 @@ pub async fn read(
         let read = reader.read_boundary(store, definition, policy, |rows| bar.set_position(rows)).await;
         bar.finish_and_clear();
         let boundary = read?;
-        out.fates.push(Fate::of(definition, given, boundary.rows));
+        out.fates.push(BacklogFate::of(definition, given, boundary.rows));
         out.boundaries.push(Some(boundary));
     }
     Ok(out)

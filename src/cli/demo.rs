@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use verdict::Verdict;
+use verdict::DemoVerdict;
 
 #[derive(Args)]
 pub struct DemoCommand {
@@ -86,7 +86,11 @@ async fn step<T>(name: &str, work: impl Future<Output = Result<T>>) -> Result<T>
     done
 }
 
-async fn perform(command: &DemoCommand, stage: &mut Stage, told: watch::Receiver<u32>) -> Result<Verdict> {
+async fn perform(
+    command: &DemoCommand,
+    stage: &mut Stage,
+    told: watch::Receiver<u32>,
+) -> Result<DemoVerdict> {
     stage.start_daemon()?;
     let mut run = Run::begin(command, stage, told).await?;
     run.play().await?;

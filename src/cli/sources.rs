@@ -1,6 +1,6 @@
 //! `sources`: loads, lists, checks and removes definitions.
 
-use crate::cli::backlog::{self, Fate};
+use crate::cli::backlog::{self, BacklogFate};
 use crate::cli::{known, output};
 use crate::config::Config;
 use crate::core::dead_letter::code;
@@ -96,7 +96,7 @@ pub async fn load_defaults(
     config: &Config,
     store: &Session<impl Reads + Writes>,
     given: Option<Backlog>,
-) -> Result<(Vec<String>, Vec<Fate>)> {
+) -> Result<(Vec<String>, Vec<BacklogFate>)> {
     if !store.sources(&config.worker).await?.is_empty() {
         return Ok((vec![], vec![]));
     }
@@ -114,7 +114,7 @@ pub async fn fates_of_defaults(
     config: &Config,
     store: &Session<impl Reads + Writes>,
     given: Option<Backlog>,
-) -> Result<Vec<Fate>> {
+) -> Result<Vec<BacklogFate>> {
     let registered = store.migration_status().await?.iter().all(|step| step.state == "current")
         && !store.sources(&config.worker).await?.is_empty();
     let mut fates = Vec::new();
@@ -122,7 +122,7 @@ pub async fn fates_of_defaults(
         // A table that is not there yet will be made, and will be empty.
         if store.check_source(definition).await.is_ok() {
             let rows = store.count_rows(definition).await?;
-            fates.push(Fate::of(definition, given, rows));
+            fates.push(BacklogFate::of(definition, given, rows));
         }
     }
     Ok(fates)
@@ -134,7 +134,7 @@ async fn register(
     store: &Session<impl Reads + Writes>,
     definitions: &[SourceDefinition],
     given: Option<Backlog>,
-) -> Result<(Vec<String>, Vec<Fate>)> {
+) -> Result<(Vec<String>, Vec<BacklogFate>)> {
     let backlogs = backlog::read(config, store, definitions, given, false).await?;
     let put = store.put_sources(&config.worker, definitions, &backlogs.boundaries).await;
     backlog::forget_unused(store, &backlogs).await?;

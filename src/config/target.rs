@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use merge::{Merged, merge};
 pub use options::table as options_table;
 pub(super) use options::{OPTIONS, PLACES};
-pub use place::Place;
+pub use place::ServerPlace;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,10 +35,10 @@ use uuid::Uuid;
 pub struct Target {
     /// Everything but the place and the encryption.
     pg: tokio_postgres::Config,
-    places: Vec<Place>,
+    places: Vec<ServerPlace>,
     pub secured: Secured,
     /// Which of the places will do.
-    pub wanted: Wanted,
+    pub wanted: WantedServer,
     /// How long connecting to one place may take, if the user said so.
     pub connect_timeout: Option<Duration>,
     /// What the user calls our sessions, beside the name they have.
@@ -49,7 +49,7 @@ pub struct Target {
 
 /// libpq's `target_session_attrs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WantedServer {
     Any,
     ReadWrite,
     ReadOnly,
@@ -114,7 +114,7 @@ impl Target {
 
     /// The driver's settings for one place.
     #[must_use]
-    pub fn pg(&self, place: &Place) -> tokio_postgres::Config {
+    pub fn pg(&self, place: &ServerPlace) -> tokio_postgres::Config {
         let mut pg = self.pg.clone();
         pg.host(&place.host).port(place.port);
         if let Some(address) = place.address {
@@ -144,7 +144,7 @@ impl Target {
 
     /// Every place, in the order in which they are to be tried.
     #[must_use]
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<ServerPlace> {
         let mut places = self.places.clone();
         if self.pg.get_load_balance_hosts() == LoadBalanceHosts::Random {
             places.sort_by_cached_key(|_| Uuid::new_v4());
@@ -154,8 +154,8 @@ impl Target {
 
     /// The same at one of its places only.
     #[must_use]
-    pub fn at(&self, place: &Place) -> Self {
-        Self { places: vec![place.clone()], wanted: Wanted::Any, ..self.clone() }
+    pub fn at(&self, place: &ServerPlace) -> Self {
+        Self { places: vec![place.clone()], wanted: WantedServer::Any, ..self.clone() }
     }
 }
 
@@ -182,7 +182,7 @@ struct Secrets<'a> {
 }
 
 impl Secrets<'_> {
-    fn give(&self, places: &mut [Place]) -> Result<()> {
+    fn give(&self, places: &mut [ServerPlace]) -> Result<()> {
         if let Some(password) = self.merged.owned("password") {
             places.iter_mut().for_each(|place| place.password = Some(password.clone()));
             return Ok(());
@@ -213,16 +213,16 @@ fn load_balance(text: Option<&str>) -> Result<LoadBalanceHosts> {
     one_of("load_balance_hosts", text, &words, LoadBalanceHosts::Disable)
 }
 
-fn wanted(text: Option<&str>) -> Result<Wanted> {
+fn wanted(text: Option<&str>) -> Result<WantedServer> {
     let words = [
-        ("any", Wanted::Any),
-        ("read-write", Wanted::ReadWrite),
-        ("read-only", Wanted::ReadOnly),
-        ("primary", Wanted::Primary),
-        ("standby", Wanted::Standby),
-        ("prefer-standby", Wanted::PreferStandby),
+        ("any", WantedServer::Any),
+        ("read-write", WantedServer::ReadWrite),
+        ("read-only", WantedServer::ReadOnly),
+        ("primary", WantedServer::Primary),
+        ("standby", WantedServer::Standby),
+        ("prefer-standby", WantedServer::PreferStandby),
     ];
-    one_of("target_session_attrs", text, &words, Wanted::Any)
+    one_of("target_session_attrs", text, &words, WantedServer::Any)
 }
 
 /// In seconds. libpq waits without a limit for 0; the daemon never does.

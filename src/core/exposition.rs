@@ -26,11 +26,11 @@ pub struct Family {
     name: &'static str,
     kind: Type,
     help: &'static str,
-    samples: Vec<Sample>,
+    samples: Vec<Point>,
 }
 
 /// What stands behind the family's name, the labels, and the value.
-type Sample = (&'static str, Vec<(&'static str, String)>, Value);
+type Point = (&'static str, Vec<(&'static str, String)>, Value);
 
 impl Family {
     #[must_use]

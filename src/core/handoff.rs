@@ -213,14 +213,14 @@ impl Source {
         checks::readable(row)?;
         checks::contents(row)?;
         let occurred_at = self.occurred_at(row).map_err(|detail| ("malformed_order_key", detail))?;
-        let facts = Facts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
+        let facts = RowFacts { subject: self.identity.subject(key), key, occurred_at, row, source: self };
         let handoffs = self.fired(row, &facts);
         checks::references(&handoffs)?;
         Ok(if handoffs.is_empty() { vec![facts.unmapped()] } else { handoffs })
     }
 
     /// A row yields one signal per kind. Of two matching rules of one kind the first is used.
-    fn fired(&self, row: &Row, facts: &Facts<'_>) -> Vec<Handoff> {
+    fn fired(&self, row: &Row, facts: &RowFacts<'_>) -> Vec<Handoff> {
         let mut handoffs: Vec<Handoff> = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.matches(row)) {
             if handoffs.iter().all(|h| h.rule.kind != rule.face.kind) {
@@ -255,7 +255,7 @@ fn unmapped_face(definition: &SourceDefinition, version: Option<Uuid>) -> RuleFa
 }
 
 /// What all handoffs of one row have in common.
-struct Facts<'a> {
+struct RowFacts<'a> {
     subject: Uuid,
     key: &'a str,
     occurred_at: Option<PgInstant>,
@@ -263,7 +263,7 @@ struct Facts<'a> {
     source: &'a Source,
 }
 
-impl Facts<'_> {
+impl RowFacts<'_> {
     fn handoff(&self, rule: &Rule) -> Handoff {
         let dims = self.dims(&rule.group);
         // With an empty column, `law:{code}` would be the same reference for every law without a code. The row's own

@@ -8,7 +8,7 @@
 //! So a scan costs as much as what was marked, not as much as the group has members.
 
 use crate::core::definition::Grain;
-use crate::core::verdict::{Facts, RuleSet, Verdict};
+use crate::core::verdict::{RuleFacts, RuleSet, RuleVerdict};
 use serde_json::{Map, Value};
 
 /// How a member counts in its group.
@@ -65,7 +65,7 @@ impl Counts {
 
 /// A member as it was read.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct GroupMember {
     pub key: String,
     pub mark: i64,
     pub generation: i64,
@@ -80,7 +80,7 @@ pub struct Member {
 
 /// How far the scan of a group has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ScanPlace {
     pub version: Option<i32>,
     pub mark: i64,
     pub key: String,
@@ -99,31 +99,31 @@ pub struct GroupPage {
     /// Members that left the group and are still in its counts.
     pub departed: Counts,
     pub departures: Vec<i64>,
-    pub from: Place,
+    pub from: ScanPlace,
     /// The scan begins with the first member.
     pub anew: bool,
-    pub members: Vec<Member>,
+    pub members: Vec<GroupMember>,
     /// There may be more members than were read.
     pub more: bool,
 }
 
 #[derive(Debug, Clone)]
 pub struct JudgedMember {
-    pub member: Member,
+    pub member: GroupMember,
     pub class: Class,
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
 }
 
 #[derive(Debug, Clone)]
 pub struct JudgedGroup {
     pub key: String,
     pub generation: i64,
-    pub from: Place,
-    pub to: Place,
+    pub from: ScanPlace,
+    pub to: ScanPlace,
     /// This page reaches the end of the group.
     pub done: bool,
     pub departures: Vec<i64>,
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
     pub members: Vec<JudgedMember>,
 }
 
@@ -145,7 +145,7 @@ pub fn judge(rules: &RuleSet, version: i32, page: GroupPage) -> JudgedGroup {
             counts.add(was, -1);
         }
     }
-    let facts = Facts {
+    let facts = RuleFacts {
         members: Some(counts.members),
         accepted: Some(counts.accepted),
         rejected: Some(counts.rejected),
@@ -155,7 +155,7 @@ pub fn judge(rules: &RuleSet, version: i32, page: GroupPage) -> JudgedGroup {
         age: page.age,
         last_kind: page.last_kind,
         dims: page.dims,
-        ..Facts::default()
+        ..RuleFacts::default()
     };
     JudgedGroup {
         key: page.key,
@@ -171,26 +171,26 @@ pub fn judge(rules: &RuleSet, version: i32, page: GroupPage) -> JudgedGroup {
 
 /// The place after this page. At the end of the group it lies behind every mark up to the generation that was read: what is
 /// marked later has a higher mark.
-fn reached(version: i32, page: &GroupPage) -> Place {
+fn reached(version: i32, page: &GroupPage) -> ScanPlace {
     let begun = if page.anew { Some(version) } else { page.from.version };
-    let ends = Place { version: begun, mark: page.generation + 1, key: String::new() };
+    let ends = ScanPlace { version: begun, mark: page.generation + 1, key: String::new() };
     match page.members.last() {
         Some(last) if page.more && last.mark <= page.generation => {
-            Place { version: begun, mark: last.mark, key: last.key.clone() }
+            ScanPlace { version: begun, mark: last.mark, key: last.key.clone() }
         }
         _ => ends,
     }
 }
 
-fn judge_member(rules: &RuleSet, dims: &Map<String, Value>, member: Member) -> JudgedMember {
-    let facts = Facts {
+fn judge_member(rules: &RuleSet, dims: &Map<String, Value>, member: GroupMember) -> JudgedMember {
+    let facts = RuleFacts {
         retired: Some(i64::from(member.retired)),
         age: member.age,
         last_kind: member.last_kind.clone(),
         input: Some(member.input.clone()),
         input_reason: member.input_reason.clone(),
         dims: dims.clone(),
-        ..Facts::default()
+        ..RuleFacts::default()
     };
     let class = Class::of(member.retired, &member.input);
     JudgedMember { class, verdict: rules.judge(Grain::Object, &facts), member }
@@ -202,7 +202,7 @@ mod tests {
     use crate::core::verdict::VerdictRule;
     use std::collections::BTreeSet;
 
-    fn page(members: Vec<Member>, more: bool) -> GroupPage {
+    fn page(members: Vec<GroupMember>, more: bool) -> GroupPage {
         GroupPage {
             key: "g".to_owned(),
             dims: Map::new(),
@@ -213,15 +213,15 @@ mod tests {
             counts: Counts { members: 3, accepted: 2, rejected: 1, retired: 0 },
             departed: Counts { members: 1, accepted: 1, ..Counts::default() },
             departures: vec![7],
-            from: Place { version: Some(1), mark: 5, key: String::new() },
+            from: ScanPlace { version: Some(1), mark: 5, key: String::new() },
             anew: false,
             members,
             more,
         }
     }
 
-    fn member(key: &str, mark: i64, was: Option<(&str, &str)>, input: &str, retired: bool) -> Member {
-        Member {
+    fn member(key: &str, mark: i64, was: Option<(&str, &str)>, input: &str, retired: bool) -> GroupMember {
+        GroupMember {
             key: key.to_owned(),
             mark,
             generation: 1,
@@ -262,13 +262,13 @@ mod tests {
         ];
         let judged = judge(&rules(), 1, page(members, false));
         assert_eq!(judged.verdict.verdict.as_deref(), Some("two"));
-        assert_eq!(judged.to, Place { version: Some(1), mark: 10, key: String::new() });
+        assert_eq!(judged.to, ScanPlace { version: Some(1), mark: 10, key: String::new() });
     }
 
     #[test]
     fn a_part_of_a_group_ends_at_its_last_member() {
         let judged = judge(&rules(), 3, page(vec![member("a", 6, None, "pending", false)], true));
-        assert_eq!(judged.to, Place { version: Some(1), mark: 6, key: "a".to_owned() });
+        assert_eq!(judged.to, ScanPlace { version: Some(1), mark: 6, key: "a".to_owned() });
         assert!(!judged.done);
         // A member that was marked late through another group has the highest mark: the place does not go there.
         let judged = judge(&rules(), 3, page(vec![member("a", i64::MAX, None, "pending", false)], true));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum SweepPhase {
     /// Every row of the backlog is marked.
     Seeding,
     /// Every row is read again, and what has no candidate is marked.
@@ -14,7 +14,7 @@ pub enum Phase {
     Incremental,
 }
 
-impl Phase {
+impl SweepPhase {
     /// The name in `gov_worker_cursor.phase`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -38,10 +38,10 @@ pub struct Page {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SweepPlace {
     /// The set of rows that is swept.
     pub boundary: String,
-    pub phase: Phase,
+    pub phase: SweepPhase,
     /// The last key that was read.
     pub after: Option<String>,
     /// Rows of the backlog that this phase has read.
@@ -60,12 +60,12 @@ pub struct Place {
     pub version: Option<String>,
 }
 
-impl Place {
+impl SweepPlace {
     #[must_use]
     pub fn begin(boundary: &str) -> Self {
         Self {
             boundary: boundary.to_owned(),
-            phase: Phase::Seeding,
+            phase: SweepPhase::Seeding,
             after: None,
             rows: 0,
             candidates: 0,
@@ -89,7 +89,7 @@ impl Place {
     #[must_use]
     pub fn again(self) -> Self {
         let (candidates, spent_ms) = (self.candidates, self.spent_ms);
-        Self { phase: Phase::Reconciling, candidates, spent_ms, ..Self::begin(&self.boundary) }
+        Self { phase: SweepPhase::Reconciling, candidates, spent_ms, ..Self::begin(&self.boundary) }
     }
 
     /// The page up to the key `end` was read.
@@ -112,11 +112,11 @@ impl Place {
     /// The end of the backlog is reached. True if the sweep is done. The counts of the last reading stay.
     pub fn turn_over(&mut self) -> bool {
         self.after = None;
-        if self.phase == Phase::Seeding {
+        if self.phase == SweepPhase::Seeding {
             *self = Self { repaired: self.repaired, ..self.clone().again() };
             return false;
         }
-        self.phase = Phase::Incremental;
+        self.phase = SweepPhase::Incremental;
         true
     }
 
@@ -138,29 +138,29 @@ mod tests {
 
     #[test]
     fn a_sweep_reads_everything_twice_and_keeps_the_counts_of_the_second_reading() {
-        let mut place = Place::begin("a set");
+        let mut place = SweepPlace::begin("a set");
         let mut page = Page { rows: 3, untrusted: 1, ..Page::default() };
         page.digest.add(Uuid::from_u128(7));
         place.take("9".to_owned(), &page);
         place.created(2, false);
         assert!(!place.turn_over());
-        assert_eq!((place.phase, place.rows, place.after.clone()), (Phase::Reconciling, 0, None));
+        assert_eq!((place.phase, place.rows, place.after.clone()), (SweepPhase::Reconciling, 0, None));
         assert_eq!((place.candidates, place.untrusted), (2, 0));
         place.take("9".to_owned(), &page);
         place.created(1, true);
         assert!(place.turn_over());
         assert_eq!(
             (place.phase, place.rows, place.candidates, place.repaired),
-            (Phase::Incremental, 3, 2, 1)
+            (SweepPhase::Incremental, 3, 2, 1)
         );
         assert!(place.left_out());
         assert_eq!(Digest::parse(&place.digest), Some(page.digest));
         let again = place.clone().again();
         assert_eq!(
             (again.phase, again.rows, again.repaired, again.candidates),
-            (Phase::Reconciling, 0, 0, 2)
+            (SweepPhase::Reconciling, 0, 0, 2)
         );
         let stored = serde_json::to_value(&place).unwrap();
-        assert_eq!(serde_json::from_value::<Place>(stored).unwrap(), place);
+        assert_eq!(serde_json::from_value::<SweepPlace>(stored).unwrap(), place);
     }
 }

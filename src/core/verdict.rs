@@ -16,7 +16,7 @@ pub use test::{FactTest, VerdictTest};
 
 /// What is known of a group or an object. A fact that is not known passes no test but `present = false`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Facts {
+pub struct RuleFacts {
     pub members: Option<i64>,
     pub accepted: Option<i64>,
     pub rejected: Option<i64>,
@@ -73,7 +73,7 @@ pub struct RuleError {
 
 /// The outcome for one group or object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct RuleVerdict {
     /// `None`: no rule passed.
     pub verdict: Option<String>,
     pub rule: Option<String>,
@@ -105,10 +105,10 @@ impl RuleSet {
 
     /// The verdict of the first rule whose tests all pass.
     #[must_use]
-    pub fn judge(&self, grain: Grain, facts: &Facts) -> Verdict {
+    pub fn judge(&self, grain: Grain, facts: &RuleFacts) -> RuleVerdict {
         let rules = if grain == Grain::Group { &self.groups } else { &self.objects };
         let passed = rules.iter().find(|rule| rule.tests.iter().all(|test| test.passes(facts)));
-        passed.map_or_else(Verdict::default, |Compiled { rule, .. }| Verdict {
+        passed.map_or_else(RuleVerdict::default, |Compiled { rule, .. }| RuleVerdict {
             verdict: Some(rule.verdict.clone()),
             rule: Some(rule.code.clone()),
             severity: rule.severity.clone(),

@@ -30,7 +30,7 @@ pub struct Missing {
 }
 
 /// Rows against what is recorded.
-struct Compared {
+struct ComparedRows {
     unrecorded: HashSet<Uuid>,
     /// The signals that each row should have.
     of_row: Vec<Vec<(Uuid, Option<i64>)>>,
@@ -109,7 +109,7 @@ impl<R: Writes> Delivery<'_, R> {
             self.notice_replaced(&mut rows).await?;
             self.compare(&rows).await?
         };
-        let Compared { unrecorded, of_row, backlog, digest } = missing;
+        let ComparedRows { unrecorded, of_row, backlog, digest } = missing;
         let seen = rows.len();
         let lacking = |own: &[(Uuid, Option<i64>)]| own.iter().any(|(id, _)| unrecorded.contains(id));
         let rows: Vec<_> = rows
@@ -122,7 +122,7 @@ impl<R: Writes> Delivery<'_, R> {
         Ok(Missing { recorded, backlog, rows, signals: unrecorded.len(), digest })
     }
 
-    async fn compare(&self, rows: &[MappedRow]) -> Result<Compared> {
+    async fn compare(&self, rows: &[MappedRow]) -> Result<ComparedRows> {
         let mut digest = Digest::default();
         let mut of_row: Vec<_> = rows.iter().map(MappedRow::expected).collect();
         let ids: Vec<Uuid> = of_row.iter().flatten().map(|(id, _)| *id).collect();
@@ -140,7 +140,7 @@ impl<R: Writes> Delivery<'_, R> {
         for (_, own) in rows.iter().zip(&of_row).filter(|(row, _)| row.is_handed_off()) {
             own.iter().for_each(|(id, _)| digest.add(*id));
         }
-        Ok(Compared { unrecorded, of_row, backlog, digest })
+        Ok(ComparedRows { unrecorded, of_row, backlog, digest })
     }
 
     /// Which of the rows that lack a signal are in the backlog of their source. For a replay none are: it hands the

@@ -8,7 +8,7 @@ use crate::core::finding::{KINDS, Severity};
 use crate::core::repair::Reason;
 use crate::meter;
 use crate::observe::job_families;
-use crate::pulse::Seen;
+use crate::pulse::LoopSeen;
 use crate::store::metrics::{Reading, SourceReading, WorkerReading};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Own {
     pub looked: Duration,
     /// How many looks failed since the process began.
     pub failed: u64,
-    pub loops: Vec<Seen>,
+    pub loops: Vec<LoopSeen>,
 }
 
 pub fn exposition(reading: &Reading, own: &Own) -> String {

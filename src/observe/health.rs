@@ -1,6 +1,6 @@
 //! Health: whether rows are handed off, by this instance or by the lease holder that it stands by for.
 
-use crate::pulse::Seen;
+use crate::pulse::LoopSeen;
 use crate::store::metrics::WorkerReading;
 
 /// One line: `Ok` says what works, `Err` says what does not.
@@ -23,7 +23,7 @@ pub fn verdict(worker: &str, reading: Option<&WorkerReading>) -> Result<String, 
 }
 
 /// Whether every loop of this process turns. One line, without asking the database.
-pub fn alive(loops: &[Seen]) -> Result<String, String> {
+pub fn alive(loops: &[LoopSeen]) -> Result<String, String> {
     let stalled: Vec<_> = loops
         .iter()
         .filter(|seen| seen.stalled)

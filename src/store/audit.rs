@@ -37,7 +37,7 @@ impl Discrepancy {
 
 /// Where signals are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SignalTable {
     Outbox,
     Pending,
 }
@@ -78,13 +78,13 @@ impl<R> Session<R> {
     pub async fn recorded(
         &self,
         source: &Source,
-        place: Place,
+        place: SignalTable,
         after: Option<Uuid>,
         limit: i64,
     ) -> Result<Vec<Recorded>> {
         let sql = match place {
-            Place::Outbox => include_str!("sql/audit/outbox_stretch.sql"),
-            Place::Pending => include_str!("sql/audit/pending_stretch.sql"),
+            SignalTable::Outbox => include_str!("sql/audit/outbox_stretch.sql"),
+            SignalTable::Pending => include_str!("sql/audit/pending_stretch.sql"),
         };
         let sql = quote::fill(sql, &[("beyond", if after.is_some() { ">" } else { ">=" })]);
         let (from, table) = (after.unwrap_or_default(), source.definition.table());

@@ -42,7 +42,7 @@ pub enum BacklogKey {
 
 /// A backlog that is seeded, and the place of its sweep.
 #[derive(Debug, Clone)]
-pub struct Sweep {
+pub struct BacklogSweep {
     pub source: String,
     pub boundary: Uuid,
     pub rows: i64,
@@ -144,12 +144,12 @@ impl<R> Session<R> {
     }
 
     /// The backlogs that `worker` seeds or has seeded.
-    pub async fn sweeps(&self, worker: &str) -> Result<Vec<Sweep>> {
+    pub async fn sweeps(&self, worker: &str) -> Result<Vec<BacklogSweep>> {
         let rows = self.rows(include_str!("sql/backlog/sweeps.sql"), &[&worker]).await;
         rows.context("reading the backlogs")?
             .iter()
             .map(|row| {
-                Ok(Sweep {
+                Ok(BacklogSweep {
                     source: row.try_get("source_name")?,
                     boundary: row.try_get("boundary")?,
                     rows: row.try_get("row_count")?,

@@ -3,7 +3,7 @@
 //! The settings of a session are read back once (`session_settings`). Another session watches whether somebody waits for it
 //! (`give_way`).
 
-use crate::config::{Encryption, Place, Target, Wanted};
+use crate::config::{Encryption, ServerPlace, Target, WantedServer};
 use crate::error::codes::NO_ANSWER;
 use crate::error::{Error, Kind, Result};
 use crate::instance;
@@ -179,20 +179,20 @@ async fn open_with<R>(
 }
 
 /// The roles of a server to look for, in turn.
-fn wanted_roles(wanted: Wanted) -> &'static [Wanted] {
+fn wanted_roles(wanted: WantedServer) -> &'static [WantedServer] {
     match wanted {
-        Wanted::Any => &[Wanted::Any],
-        Wanted::ReadWrite => &[Wanted::ReadWrite],
-        Wanted::ReadOnly => &[Wanted::ReadOnly],
-        Wanted::Primary => &[Wanted::Primary],
-        Wanted::Standby => &[Wanted::Standby],
-        Wanted::PreferStandby => &[Wanted::Standby, Wanted::Any],
+        WantedServer::Any => &[WantedServer::Any],
+        WantedServer::ReadWrite => &[WantedServer::ReadWrite],
+        WantedServer::ReadOnly => &[WantedServer::ReadOnly],
+        WantedServer::Primary => &[WantedServer::Primary],
+        WantedServer::Standby => &[WantedServer::Standby],
+        WantedServer::PreferStandby => &[WantedServer::Standby, WantedServer::Any],
     }
 }
 
 /// Whether the server is one that `target_session_attrs` asks for.
-async fn is_wanted<R>(opened: &Session<R>, wanted: Wanted, session: &str) -> Result<()> {
-    if wanted == Wanted::Any {
+async fn is_wanted<R>(opened: &Session<R>, wanted: WantedServer, session: &str) -> Result<()> {
+    if wanted == WantedServer::Any {
         return Ok(());
     }
     let row = opened.one(include_str!("sql/session/attributes.sql"), &[]).await?;
@@ -200,9 +200,9 @@ async fn is_wanted<R>(opened: &Session<R>, wanted: Wanted, session: &str) -> Res
     // Of a session that we made read-only ourselves the setting says nothing about the server.
     let read_only = standby || read_only && !session.contains(READ_ONLY);
     let (fits, asked) = match wanted {
-        Wanted::ReadWrite => (!read_only, "read-write"),
-        Wanted::ReadOnly => (read_only, "read-only"),
-        Wanted::Primary => (!standby, "primary"),
+        WantedServer::ReadWrite => (!read_only, "read-write"),
+        WantedServer::ReadOnly => (read_only, "read-only"),
+        WantedServer::Primary => (!standby, "primary"),
         _ => (standby, "standby"),
     };
     if fits {
@@ -220,7 +220,7 @@ async fn is_wanted<R>(opened: &Session<R>, wanted: Wanted, session: &str) -> Res
 }
 
 /// Tries the ways of encryption that the mode allows, in turn.
-async fn at_place<R>(target: &Target, place: &Place, name: &str, session: &str) -> Result<Session<R>> {
+async fn at_place<R>(target: &Target, place: &ServerPlace, name: &str, session: &str) -> Result<Session<R>> {
     let attempts = if place.is_socket() { &[Encryption::Plain] } else { target.secured.tls.attempts() };
     let (last, before) = attempts.split_last().unwrap_or((&Encryption::Encrypted, &[]));
     for encryption in before {
@@ -241,7 +241,7 @@ pub fn is_rejected(e: &Error) -> bool {
 
 async fn client<R>(
     target: &Target,
-    place: &Place,
+    place: &ServerPlace,
     encryption: Encryption,
     name: &str,
     session: &str,

@@ -35,7 +35,7 @@ pub struct InputCheck {
 }
 
 /// What the gate found about a page of candidates; `None` is `ok`.
-pub type Found = Vec<(Candidate, Option<Rejection>)>;
+pub type Judged = Vec<(Candidate, Option<Rejection>)>;
 
 impl<R> Session<R> {
     pub async fn gate_control(&self) -> Result<GateControl> {
@@ -98,7 +98,7 @@ impl<R: Writes> Session<R> {
     pub async fn put_input(
         &self,
         lease: &Lease,
-        found: &Found,
+        found: &Judged,
         walk: Option<&Walk>,
         begins: bool,
         ends: bool,

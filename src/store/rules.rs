@@ -1,6 +1,6 @@
 //! Verdict rules as an operator sees and changes them.
 
-use crate::core::verdict::{Facts, VerdictRule};
+use crate::core::verdict::{RuleFacts, VerdictRule};
 use crate::error::{Context, Result};
 use crate::store::Session;
 use crate::store::role::Writes;
@@ -21,7 +21,7 @@ pub struct RuleInForce {
 /// A group to try rules on.
 pub struct GroupSample {
     pub key: String,
-    pub facts: Facts,
+    pub facts: RuleFacts,
     pub verdict: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl<R> Session<R> {
                 Ok(GroupSample {
                     key: row.try_get("group_key")?,
                     verdict: row.try_get("verdict")?,
-                    facts: Facts {
+                    facts: RuleFacts {
                         members: Some(members),
                         accepted: Some(accepted),
                         rejected: Some(rejected),
@@ -75,7 +75,7 @@ impl<R> Session<R> {
                         age: row.try_get("age")?,
                         last_kind: row.try_get("last_kind")?,
                         dims: dims.as_object().cloned().unwrap_or_default(),
-                        ..Facts::default()
+                        ..RuleFacts::default()
                     },
                 })
             })

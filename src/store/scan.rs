@@ -1,6 +1,6 @@
 //! The candidate scan: its control row and rules, a page of groups with their members, and the gates that record.
 
-use crate::core::scan::{Counts, GroupPage, JudgedGroup, JudgedMember, Member, Place};
+use crate::core::scan::{Counts, GroupMember, GroupPage, JudgedGroup, JudgedMember, ScanPlace};
 use crate::core::verdict::{RuleSet, VerdictRule};
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
@@ -32,7 +32,7 @@ pub struct Shard {
 
 /// How much one page reads.
 #[derive(Debug, Clone, Copy)]
-pub struct PageSize {
+pub struct ScanLimits {
     pub groups: i64,
     pub members: i64,
 }
@@ -71,7 +71,7 @@ impl<R> Session<R> {
         &self,
         after: &str,
         shard: Shard,
-        size: PageSize,
+        size: ScanLimits,
     ) -> Result<(i32, Vec<GroupPage>)> {
         let params: [&(dyn ToSql + Sync); 5] =
             [&after, &shard.number, &shard.of, &size.groups, &size.members];
@@ -119,7 +119,7 @@ fn group_of(row: &Row, key: String) -> Result<GroupPage> {
             retired: departed("departed_retired")?,
         },
         departures,
-        from: Place {
+        from: ScanPlace {
             version: row.try_get("scan_version")?,
             mark: row.try_get("scan_mark")?,
             key: row.try_get("scan_key")?,
@@ -130,9 +130,9 @@ fn group_of(row: &Row, key: String) -> Result<GroupPage> {
     })
 }
 
-fn member_of(row: &Row) -> Result<Option<Member>> {
+fn member_of(row: &Row) -> Result<Option<GroupMember>> {
     let Some(key) = row.try_get::<_, Option<String>>("candidate_key")? else { return Ok(None) };
-    Ok(Some(Member {
+    Ok(Some(GroupMember {
         key,
         mark: row.try_get("group_mark")?,
         generation: row.try_get("object_generation")?,

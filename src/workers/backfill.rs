@@ -14,14 +14,14 @@ use crate::config::Config;
 use crate::core::definition::Grain;
 use crate::core::finding::Severity;
 use crate::core::handoff::{Handoff, Source, Standing};
-use crate::core::sweep::{Page, Phase, Place};
+use crate::core::sweep::{Page, SweepPhase, SweepPlace};
 use crate::daemon::pages::{self, PageContext, PageDone, PageWorker};
 use crate::daemon::term::Term;
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::mapped_row::MappedRow;
 use crate::store::Store;
-use crate::store::backlog::{Held, Sweep, SweepPage};
+use crate::store::backlog::{BacklogSweep, Held, SweepPage};
 use crate::store::findings::Finding;
 use crate::store::read::{Bound, Span};
 use serde_json::{Value, json};
@@ -57,9 +57,9 @@ struct Sweeper {
 /// A source whose backlog is swept.
 struct Current {
     source: Arc<Source>,
-    sweep: Sweep,
+    sweep: BacklogSweep,
     held: Held,
-    place: Place,
+    place: SweepPlace,
 }
 
 impl PageWorker for Sweeper {
@@ -118,10 +118,10 @@ impl Sweeper {
             if config.backfill.source.as_ref().is_some_and(|only| *only != sweep.source) {
                 continue;
             }
-            let known: Option<Place> = sweep.place.clone().and_then(|p| serde_json::from_value(p).ok());
+            let known: Option<SweepPlace> = sweep.place.clone().and_then(|p| serde_json::from_value(p).ok());
             let known = known.filter(|place| place.boundary == sweep.boundary.to_string());
             let asked_again = config.backfill.again && !self.done.contains(&sweep.source);
-            let whole = |p: &Place| p.phase == Phase::Incremental && !p.left_out() && !asked_again;
+            let whole = |p: &SweepPlace| p.phase == SweepPhase::Incremental && !p.left_out() && !asked_again;
             if known.as_ref().is_some_and(whole) {
                 continue;
             }
@@ -131,13 +131,13 @@ impl Sweeper {
             };
             let Some(source) = sources.iter().find(|s| s.name() == sweep.source) else { continue };
             let place = match known {
-                Some(place) if place.phase != Phase::Incremental => place,
+                Some(place) if place.phase != SweepPhase::Incremental => place,
                 // Rows were left out, and may be taken now: a producer is trusted, a rule was added.
                 Some(place) if asked_again || place.version != source.version.map(|v| v.to_string()) => {
                     place.again()
                 }
                 Some(_) => continue,
-                None => Place::begin(&sweep.boundary.to_string()),
+                None => SweepPlace::begin(&sweep.boundary.to_string()),
             };
             let held = store.backlog_held(sweep.boundary).await?;
             return Ok(Some(Current { source: Arc::clone(source), sweep, held, place }));
@@ -161,7 +161,7 @@ impl Sweeper {
         let (mapped, counts) = current.backlog_rows(store, rows).await?;
         let marks = |h: &&Handoff| h.standing == Standing::Normal && h.rule.grain == Grain::Object;
         let mut marks: Vec<&Handoff> = mapped.iter().flat_map(MappedRow::handoffs).filter(marks).collect();
-        let missing_only = current.place.phase == Phase::Reconciling;
+        let missing_only = current.place.phase == SweepPhase::Reconciling;
         let mut place = current.place.clone();
         let finished = match end {
             Some(end) => {
@@ -270,7 +270,7 @@ impl Current {
     }
 
     /// What the whole sweep comes to. The gate adds the time.
-    async fn certificate(&self, store: &Store, place: &Place) -> Result<Value> {
+    async fn certificate(&self, store: &Store, place: &SweepPlace) -> Result<Value> {
         let decided = store.backlogs().await?.into_iter().find(|b| b.source == self.sweep.source);
         let held = store.backlog_held(self.sweep.boundary).await?;
         let lost = if place.repaired > 0 { json!({ "lost_candidate": place.repaired }) } else { json!({}) };

@@ -19,7 +19,7 @@ use crate::daemon::term::Term;
 use crate::error::Result;
 use crate::failpoint::failpoint;
 use crate::store::Store;
-use crate::store::scan::{Expanded, PageSize, ScanControl, Shard, Verdicts};
+use crate::store::scan::{Expanded, ScanControl, ScanLimits, Shard, Verdicts};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -164,7 +164,7 @@ impl CandidateScan {
 
     /// One page of groups. Returns how many there were.
     async fn scan(&mut self, store: &Store, control: &ScanControl, page: &PageContext<'_>) -> Result<u64> {
-        let size = PageSize { groups: GROUPS, members: MEMBERS };
+        let size = ScanLimits { groups: GROUPS, members: MEMBERS };
         let (mut version, mut groups) = store.scan_page(&self.after, self.shard(), size).await?;
         if groups.is_empty() && !self.after.is_empty() {
             self.after.clear();

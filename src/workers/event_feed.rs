@@ -21,7 +21,7 @@ use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Result};
 use crate::store::Store;
 use crate::store::feed::Unfed;
-use proof::{Comparison, Ledger};
+use proof::{Comparison, FeedLedger};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -48,20 +48,20 @@ pub async fn feed(config: Config, once: bool, stop: watch::Receiver<bool>) -> Re
 
 pub struct EventFeed {
     pause: Duration,
-    sweep: Option<Sweep>,
+    sweep: Option<OutboxSweep>,
     swept_at: Option<Instant>,
     /// How long the last sweep took.
     cost: Duration,
     comparison: Option<Comparison>,
-    ledger: Ledger,
+    ledger: FeedLedger,
 }
 
 /// A sweep that runs on a session of its own, so that events of the inbox do not wait for it.
-struct Sweep {
+struct OutboxSweep {
     task: JoinHandle<Result<(Unfed, Duration)>>,
 }
 
-impl Drop for Sweep {
+impl Drop for OutboxSweep {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -75,7 +75,7 @@ impl PageWorker for EventFeed {
             swept_at: None,
             cost: Duration::ZERO,
             comparison: None,
-            ledger: Ledger::default(),
+            ledger: FeedLedger::default(),
         }
     }
 
@@ -141,7 +141,7 @@ impl EventFeed {
             }
             None => {
                 if self.sweep.is_none() && self.is_due(&term.config) {
-                    self.sweep = Some(Sweep::start(term));
+                    self.sweep = Some(OutboxSweep::start(term));
                 }
                 Ok(None)
             }
@@ -164,7 +164,7 @@ impl EventFeed {
     }
 }
 
-impl Sweep {
+impl OutboxSweep {
     fn start(term: &Term) -> Self {
         let (config, worker) = (term.config.clone(), term.lease.worker.clone());
         let task = tokio::spawn(async move {

@@ -10,7 +10,7 @@
 //! command `audit` uses the same places and the same lease: whoever comes second goes on where the first one stopped.
 //! The worker gives the lease back after each page and pauses, so an operator's audit waits for a few seconds only.
 
-use crate::audit::{self, Audit, Phase, Progress, Scope};
+use crate::audit::{self, Audit, AuditPhase, Progress, Scope};
 use crate::config::Config;
 use crate::core::finding::Severity;
 use crate::core::handoff::Source;
@@ -176,7 +176,7 @@ impl FullAudit {
 
     fn note(&mut self, source: &str, progress: &Progress) -> u64 {
         let (phase, rows) = (progress.phase, progress.rows);
-        self.progress = if phase == Phase::Over {
+        self.progress = if phase == AuditPhase::Over {
             Value::Null
         } else {
             json!({ "source": source, "phase": phase, "rows": rows })

@@ -27,12 +27,12 @@ use futures_util::future::BoxFuture;
 use std::time::Instant;
 use tokio::sync::watch;
 
-type Run = fn(Config, bool, watch::Receiver<bool>) -> BoxFuture<'static, Result<()>>;
+type RunMember = fn(Config, bool, watch::Receiver<bool>) -> BoxFuture<'static, Result<()>>;
 
 /// A worker of the family: its name, and how it is run.
 pub struct Member {
     pub name: &'static str,
-    run: Run,
+    run: RunMember,
 }
 
 /// The name of the intake, unless the configuration gives it another one.

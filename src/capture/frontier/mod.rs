@@ -39,7 +39,7 @@ pub struct CertifyingPass<'a> {
 }
 
 /// The result of a complete pass.
-pub struct Seen {
+pub struct PassSeen {
     total: Outcome,
     /// Rows without a missing signal.
     recorded: usize,
@@ -93,7 +93,7 @@ impl CertifyingPass<'_> {
     }
 
     /// Reads the rows of the snapshot and hands off those that are missing.
-    async fn read(&mut self, proof: &mut Proof, carefully: bool) -> Result<Result<Seen, Stopped>> {
+    async fn read(&mut self, proof: &mut Proof, carefully: bool) -> Result<Result<PassSeen, Stopped>> {
         let Self { shared, writer, source, batch, captured_by, .. } = *self;
         let worker = &shared.term.lease.worker;
         let mut read = self.reader.read_frontier(worker, source, carefully).await?;
@@ -130,7 +130,7 @@ impl CertifyingPass<'_> {
         read.complete()?;
         let (snapshot, relation, full) = (read.snapshot.clone(), read.relation, read.full);
         let counted = close(read, worker, source).await?;
-        Ok(Ok(Seen { total, recorded, backlog, digest, passed, snapshot, relation, full, counted }))
+        Ok(Ok(PassSeen { total, recorded, backlog, digest, passed, snapshot, relation, full, counted }))
     }
 }
 

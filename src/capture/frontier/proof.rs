@@ -1,6 +1,6 @@
 //! What is known about one source's completeness: when it was certified, what that cost, what was repaired since.
 
-use super::Seen;
+use super::PassSeen;
 use crate::capture::reconcile::Repairs;
 use crate::capture::shared::Shared;
 use crate::config::Config;
@@ -61,7 +61,7 @@ impl Proof {
 
     /// Rows that vanish from a source, or come again under the same ids, are a finding: a row that comes again is
     /// absorbed. Only an operator can tell that the cause is gone, so only an operator resolves it.
-    pub(super) async fn conserve(&mut self, store: &Writer, source: &Source, seen: &Seen) -> Result<()> {
+    pub(super) async fn conserve(&mut self, store: &Writer, source: &Source, seen: &PassSeen) -> Result<()> {
         // Right after a table was rewritten, an older snapshot may show no row at all. The next pass counts the rows.
         let Some(found) = seen.counted.as_ref().filter(|_| seen.full != Some(Distrust::AnotherTable)) else {
             return Ok(());
@@ -87,7 +87,7 @@ impl Proof {
         shared: &Shared,
         store: &Writer,
         source: &Source,
-        seen: &Seen,
+        seen: &PassSeen,
     ) -> Result<()> {
         let worker = &shared.term.config.worker;
         let certificate = self.certificate(source, seen);
@@ -111,8 +111,8 @@ impl Proof {
         Ok(())
     }
 
-    fn certificate(&self, source: &Source, seen: &Seen) -> Certificate {
-        let Seen { snapshot, full, .. } = seen;
+    fn certificate(&self, source: &Source, seen: &PassSeen) -> Certificate {
+        let PassSeen { snapshot, full, .. } = seen;
         Certificate {
             source: source.name().to_owned(),
             kind: "certify",

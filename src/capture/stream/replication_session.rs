@@ -1,7 +1,7 @@
 //! The replication stream: a slot read through `pgwire-replication`, and its events as types of our own. The sole
 //! importer of that crate.
 
-use crate::config::{Encryption, Place, Target, Tls};
+use crate::config::{Encryption, ServerPlace, Target, Tls};
 use crate::core::lsn::Lsn;
 use crate::error::{Error, Kind, Result, classify};
 use crate::store::connect::{application, is_rejected, session_at};
@@ -96,7 +96,7 @@ impl ReplicationSession {
     /// Tries the ways of encryption that the mode allows, in turn.
     ///
     /// `place` is one of the places that `target` names.
-    pub async fn open(target: &Target, place: &Place, from: &From<'_>) -> Result<Self> {
+    pub async fn open(target: &Target, place: &ServerPlace, from: &From<'_>) -> Result<Self> {
         let attempts = if place.is_socket() { &[Encryption::Plain] } else { target.secured.tls.attempts() };
         let (last, before) = attempts.split_last().unwrap_or((&Encryption::Encrypted, &[]));
         for encryption in before {
@@ -110,7 +110,7 @@ impl ReplicationSession {
 
     async fn attempt(
         target: &Target,
-        place: &Place,
+        place: &ServerPlace,
         encryption: Encryption,
         from: &From<'_>,
     ) -> Result<Self> {

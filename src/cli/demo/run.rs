@@ -6,7 +6,7 @@ use super::sample::{Capture, Sampler};
 use super::screen::Screen;
 use super::script::Scene;
 use super::stage::{SLOT, Stage, connect};
-use super::verdict::Verdict;
+use super::verdict::DemoVerdict;
 use super::writers::{self, Tally};
 use crate::error::{Error, Kind, Result};
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until everything that was written is handed off, and counts.
-    pub async fn settle(mut self) -> Result<Verdict> {
+    pub async fn settle(mut self) -> Result<DemoVerdict> {
         self.tally.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.writers.join_next().await {
             ended.map_err(|e| Error::new(Kind::Internal, format!("a writer failed: {e}")))??;
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         loop {
             self.refresh().await?;
             let begun = Instant::now();
-            let verdict = Verdict::of(self.sampler.client()).await?;
+            let verdict = DemoVerdict::of(self.sampler.client()).await?;
             if verdict.missing == 0 || Instant::now() > deadline || *self.told.borrow() > asked {
                 self.note(&format!("{} handoffs counted", verdict.handed_off));
                 self.refresh().await?;

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 
 /// What the tables say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct DemoVerdict {
     pub births: i64,
     pub changes: i64,
     /// Handoffs that those rows ask for; a row may ask for more than one.
@@ -23,7 +23,7 @@ pub struct Verdict {
     pub by_reconcile: i64,
 }
 
-impl Verdict {
+impl DemoVerdict {
     /// Asks with SQL that shares nothing with the product's own.
     pub async fn of(client: &Client) -> Result<Self> {
         let row =
@@ -54,7 +54,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DemoVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = |n: i64| {
             let text = format!("{:>10}", count(n));

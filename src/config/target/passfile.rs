@@ -1,7 +1,7 @@
 //! The password file: `PGPASSFILE`, the option `passfile`, or `~/.pgpass`. Each line is `host:port:database:user:password`.
 
 use super::files::{Privacy, read_private};
-use super::place::Place;
+use super::place::ServerPlace;
 use crate::error::codes::PASSWORD_FILE;
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn read(path: &Path, named: bool) -> Result<Option<String>> {
 }
 
 /// The password of the first line that fits.
-pub fn password(lines: &str, place: &Place, database: &str, user: &str) -> Option<String> {
+pub fn password(lines: &str, place: &ServerPlace, database: &str, user: &str) -> Option<String> {
     let port = place.port.to_string();
     let mut hosts = vec![place.host.as_str()];
     if place.by_default || SOCKETS.contains(&place.host.as_str()) {
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn place(host: &str, port: u16) -> Place {
-        Place { host: host.to_owned(), address: None, port, password: None, by_default: false }
+    fn place(host: &str, port: u16) -> ServerPlace {
+        ServerPlace { host: host.to_owned(), address: None, port, password: None, by_default: false }
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(of("x", 9, "v").as_deref(), Some("any"));
         assert_eq!(of("x", 9, "u"), None);
         assert_eq!(of("/var/run/postgresql", 5, "u").as_deref(), Some("socket"));
-        let default = Place { by_default: true, ..place("127.0.0.1", 5) };
+        let default = ServerPlace { by_default: true, ..place("127.0.0.1", 5) };
         assert_eq!(password(lines, &default, "d", "u").as_deref(), Some("socket"));
     }
 

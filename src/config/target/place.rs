@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 /// One of the places that a connection may be made to.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerPlace {
     /// A name, an address, or the directory of a socket, which begins with a slash.
     pub host: String,
     /// Where to connect, if the name is not to be looked up.
@@ -18,20 +18,20 @@ pub struct Place {
     pub by_default: bool,
 }
 
-impl Place {
+impl ServerPlace {
     #[must_use]
     pub fn is_socket(&self) -> bool {
         self.host.starts_with('/')
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ServerPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for ServerPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
@@ -42,7 +42,7 @@ const HOST: &str = "127.0.0.1";
 const PORT: u16 = 5432;
 
 /// Every place that the options name, in their order; at least one.
-pub fn places(merged: &Merged) -> Result<Vec<Place>> {
+pub fn places(merged: &Merged) -> Result<Vec<ServerPlace>> {
     let list = |key: &str| -> Vec<String> {
         merged.get(key).map_or_else(Vec::new, |value| value.split(',').map(str::to_owned).collect())
     };
@@ -66,7 +66,7 @@ pub fn places(merged: &Merged) -> Result<Vec<Place>> {
         let by_default = host.is_none() && address.is_none();
         let host =
             host.or_else(|| address.map(|address| address.to_string())).unwrap_or_else(|| HOST.to_owned());
-        Ok(Place { host, address, port, password: None, by_default })
+        Ok(ServerPlace { host, address, port, password: None, by_default })
     };
     ports.into_iter().enumerate().map(place).collect()
 }

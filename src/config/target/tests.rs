@@ -322,7 +322,7 @@ fn every_option_that_is_honoured_may_come_from_a_variable() {
     let t = target(None, &env).unwrap();
     assert_eq!((t.database(), t.user(), t.options()), ("d", "u", Some("-c work_mem=4MB")));
     assert_eq!((t.application.as_deref(), t.connect_timeout), (Some("mine"), Some(Duration::from_secs(7))));
-    assert_eq!((t.wanted, t.tls()), (Wanted::Primary, Tls::Require));
+    assert_eq!((t.wanted, t.tls()), (WantedServer::Primary, Tls::Require));
     assert_eq!((t.host().as_str(), t.password().as_str()), ("a", "p"));
     let addresses: Vec<_> = t.places.iter().map(|p| (p.address.unwrap().to_string(), p.port)).collect();
     assert_eq!(addresses, [("192.0.2.1".to_owned(), 1), ("192.0.2.2".to_owned(), 2)]);

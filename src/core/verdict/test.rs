@@ -1,6 +1,6 @@
 //! One test of a rule: a fact or a dimension, and what it is compared with.
 
-use super::Facts;
+use super::RuleFacts;
 use crate::core::definition::Grain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,7 +32,7 @@ pub struct FactTest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerdictTest {
     subject: Subject,
-    form: Form,
+    form: Expectation,
     not: bool,
 }
 
@@ -44,7 +44,7 @@ enum Subject {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Form {
+enum Expectation {
     Texts(Vec<String>),
     Numbers(Vec<i64>),
     AtLeast(i64),
@@ -85,15 +85,19 @@ impl FactTest {
         }
     }
 
-    fn form(&self, subject: &Subject) -> Result<Form, String> {
+    fn form(&self, subject: &Subject) -> Result<Expectation, String> {
         let name = subject.name();
         let of_number = matches!(subject, Subject::Number(_));
         match (&self.equals, &self.one_of, &self.at_least, &self.at_most, self.present) {
             (Some(value), None, None, None, None) => values(subject, std::slice::from_ref(value)),
             (None, Some(list), None, None, None) if !list.is_empty() => values(subject, list),
-            (None, None, Some(value), None, None) if of_number => Ok(Form::AtLeast(number(subject, value)?)),
-            (None, None, None, Some(value), None) if of_number => Ok(Form::AtMost(number(subject, value)?)),
-            (None, None, None, None, Some(present)) => Ok(Form::Present(present)),
+            (None, None, Some(value), None, None) if of_number => {
+                Ok(Expectation::AtLeast(number(subject, value)?))
+            }
+            (None, None, None, Some(value), None) if of_number => {
+                Ok(Expectation::AtMost(number(subject, value)?))
+            }
+            (None, None, None, None, Some(present)) => Ok(Expectation::Present(present)),
             _ if of_number => Err(format!(
                 "the test on {name} needs exactly one of equals, one_of, at_least, at_most, present"
             )),
@@ -102,15 +106,19 @@ impl FactTest {
     }
 }
 
-fn values(subject: &Subject, list: &[Value]) -> Result<Form, String> {
+fn values(subject: &Subject, list: &[Value]) -> Result<Expectation, String> {
     if matches!(subject, Subject::Number(_)) {
-        return list.iter().map(|value| number(subject, value)).collect::<Result<_, _>>().map(Form::Numbers);
+        return list
+            .iter()
+            .map(|value| number(subject, value))
+            .collect::<Result<_, _>>()
+            .map(Expectation::Numbers);
     }
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         other => Err(format!("expected a text for {}, found {other}", subject.name())),
     };
-    list.iter().map(text).collect::<Result<_, _>>().map(Form::Texts)
+    list.iter().map(text).collect::<Result<_, _>>().map(Expectation::Texts)
 }
 
 /// A whole number, or for an age also a text such as `30d`; for `retired` also true and false.
@@ -155,15 +163,15 @@ enum Known<'a> {
 
 impl VerdictTest {
     #[must_use]
-    pub fn passes(&self, facts: &Facts) -> bool {
+    pub fn passes(&self, facts: &RuleFacts) -> bool {
         let known = self.subject.of(facts);
         let passed = match (&self.form, known) {
-            (Form::Present(present), known) => known.is_some() == *present,
+            (Expectation::Present(present), known) => known.is_some() == *present,
             (_, None) => return false,
-            (Form::Numbers(list), Some(Known::Number(n))) => list.contains(&n),
-            (Form::AtLeast(least), Some(Known::Number(n))) => n >= *least,
-            (Form::AtMost(most), Some(Known::Number(n))) => n <= *most,
-            (Form::Texts(list), Some(Known::Text(text))) => list.iter().any(|wanted| wanted == text),
+            (Expectation::Numbers(list), Some(Known::Number(n))) => list.contains(&n),
+            (Expectation::AtLeast(least), Some(Known::Number(n))) => n >= *least,
+            (Expectation::AtMost(most), Some(Known::Number(n))) => n <= *most,
+            (Expectation::Texts(list), Some(Known::Text(text))) => list.iter().any(|wanted| wanted == text),
             _ => false,
         };
         passed != self.not
@@ -171,7 +179,7 @@ impl VerdictTest {
 }
 
 impl Subject {
-    fn of<'f>(&self, facts: &'f Facts) -> Option<Known<'f>> {
+    fn of<'f>(&self, facts: &'f RuleFacts) -> Option<Known<'f>> {
         match self {
             Self::Number(name) => number_of(facts, name).map(Known::Number),
             Self::Text("last_kind") => facts.last_kind.as_deref().map(short).map(Known::Text),
@@ -187,7 +195,7 @@ fn short(kind: &str) -> &str {
     kind.strip_prefix("governance.handoff.").unwrap_or(kind)
 }
 
-fn number_of(facts: &Facts, name: &str) -> Option<i64> {
+fn number_of(facts: &RuleFacts, name: &str) -> Option<i64> {
     match name {
         "members" => facts.members,
         "accepted" => facts.accepted,

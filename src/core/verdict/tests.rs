@@ -7,7 +7,7 @@ fn rules(text: &str) -> RuleSet {
     RuleSet::compile(&file.rules, &BTreeSet::from(["m".to_owned()])).expect("rules")
 }
 
-fn verdict(set: &RuleSet, grain: Grain, facts: &Facts) -> Option<String> {
+fn verdict(set: &RuleSet, grain: Grain, facts: &RuleFacts) -> Option<String> {
     set.judge(grain, facts).verdict
 }
 
@@ -33,7 +33,7 @@ fn the_first_rule_by_priority_decides() {
         severity = "warning"
         "#,
     );
-    let mut facts = Facts { accepted: Some(2), ..Facts::default() };
+    let mut facts = RuleFacts { accepted: Some(2), ..RuleFacts::default() };
     assert_eq!(verdict(&set, Grain::Group, &facts).as_deref(), Some("later"));
     facts.dims.insert("class".to_owned(), "y".into());
     let judged = set.judge(Grain::Group, &facts);
@@ -51,20 +51,20 @@ fn disabled_rules_and_those_without_their_measurement_do_not_hold() {
         ("measurement = \"n\"", false),
     ] {
         let set = rules(&rule(more));
-        assert_eq!(verdict(&set, Grain::Object, &Facts::default()).is_some(), holds, "{more}");
+        assert_eq!(verdict(&set, Grain::Object, &RuleFacts::default()).is_some(), holds, "{more}");
     }
 }
 
 #[test]
 fn every_form_of_test_holds_where_it_should() {
-    let facts = Facts {
+    let facts = RuleFacts {
         members: Some(3),
         retired: Some(1),
         age: Some(86_400),
         last_kind: Some("governance.handoff.object_born".to_owned()),
         input: Some("ok".to_owned()),
         dims: serde_json::json!({ "a": "x", "none": null }).as_object().cloned().unwrap_or_default(),
-        ..Facts::default()
+        ..RuleFacts::default()
     };
     for (grain, test, passes) in [
         ("group", "fact = \"members\", equals = 3", true),

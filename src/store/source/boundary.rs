@@ -111,8 +111,8 @@ impl<R: Reads> Session<R> {
             transaction.query_one(include_str!("../sql/backlog/snapshot.sql"), &[]).await?.try_get(0)?;
         let relation = relation_read(&transaction, None, source).await?;
         transaction.batch_execute(include_str!("../sql/frontier/settings.sql")).await?;
-        let mut part = Part::new(source, policy);
-        let read = Reading { transaction: &transaction, lookout: &mut lookout };
+        let mut part = BoundaryPart::new(source, policy);
+        let read = BoundaryRead { transaction: &transaction, lookout: &mut lookout };
         match staged {
             Some(staged) => read.stage(writer, source, staged, &mut part, seen).await?,
             None => part.rows = read.count(source).await?,
@@ -123,12 +123,12 @@ impl<R: Reads> Session<R> {
     }
 }
 
-struct Reading<'a, 't> {
+struct BoundaryRead<'a, 't> {
     transaction: &'a Transaction<'t>,
     lookout: &'a mut Lookout,
 }
 
-impl Reading<'_, '_> {
+impl BoundaryRead<'_, '_> {
     async fn count(self, source: &Source) -> Result<u64> {
         let table = quote::table(&source.definition);
         let sql = quote::fill(include_str!("../sql/backlog/count.sql"), &[("table", &table)]);
@@ -143,7 +143,7 @@ impl Reading<'_, '_> {
         writer: &Session<W>,
         source: &Source,
         staged: Uuid,
-        part: &mut Part<'_>,
+        part: &mut BoundaryPart<'_>,
         seen: &mut impl FnMut(u64),
     ) -> Result<()> {
         let sql = statement::boundary(source);
@@ -169,7 +169,7 @@ impl Reading<'_, '_> {
 }
 
 /// What was read and is not staged yet, and the sums over everything.
-struct Part<'a> {
+struct BoundaryPart<'a> {
     source: &'a Source,
     ranges: bool,
     lo: Vec<i64>,
@@ -183,7 +183,7 @@ struct Part<'a> {
     of_ranges: sha2::Sha256,
 }
 
-impl<'a> Part<'a> {
+impl<'a> BoundaryPart<'a> {
     fn new(source: &'a Source, policy: Backlog) -> Self {
         Self {
             source,
@@ -241,8 +241,8 @@ impl<R: Writes> Session<R> {
         Ok(self.one(include_str!("../sql/backlog/begin.sql"), &[&source]).await?.try_get(0)?)
     }
 
-    async fn stage_boundary(&self, staged: Uuid, part: &mut Part<'_>) -> Result<()> {
-        let Part { lo, hi, latest, subjects, .. } = &*part;
+    async fn stage_boundary(&self, staged: Uuid, part: &mut BoundaryPart<'_>) -> Result<()> {
+        let BoundaryPart { lo, hi, latest, subjects, .. } = &*part;
         self.one(include_str!("../sql/backlog/stage.sql"), &[&staged, lo, hi, latest, subjects]).await?;
         part.clear();
         Ok(())

@@ -26,7 +26,7 @@ const KEY: &str = "feed_not_conserved";
 
 /// What is known of the feed's completeness under one lease.
 #[derive(Default)]
-pub struct Ledger {
+pub struct FeedLedger {
     certified_at: Option<Instant>,
     history_at: Option<Instant>,
     /// Events that a sweep found since the last certificate.
@@ -56,7 +56,7 @@ pub struct Comparison {
     begun: Instant,
 }
 
-impl Ledger {
+impl FeedLedger {
     /// Feeds what a sweep found. Returns a comparison to begin, if the sweep cannot prove that this was everything.
     pub async fn swept(
         &mut self,
@@ -79,7 +79,7 @@ impl Ledger {
         }
         if self.certified_at.is_none_or(|at| at.elapsed() >= term.config.certify_interval) {
             let repaired = BTreeMap::from([(Reason::NotYetRead, std::mem::take(&mut self.found))]);
-            let compared = Compared {
+            let compared = FeedCompared {
                 snapshot: unfed.snapshot,
                 relation: unfed.relation,
                 full: false,
@@ -120,11 +120,11 @@ impl Ledger {
         };
         let repaired = BTreeMap::from([(reason, missing)]);
         let took = begun.elapsed();
-        let compared = Compared { snapshot, relation, full: true, why, checked: events, repaired, took };
+        let compared = FeedCompared { snapshot, relation, full: true, why, checked: events, repaired, took };
         self.certify(store, term, compared).await
     }
 
-    async fn certify(&mut self, store: &Store, term: &Term, compared: Compared) -> Result<()> {
+    async fn certify(&mut self, store: &Store, term: &Term, compared: FeedCompared) -> Result<()> {
         if !std::mem::replace(&mut self.begun, true) {
             // The certificate stands in the cursor, which the first page makes.
             store.add_feed(&term.lease, &[], false, true).await?;
@@ -143,7 +143,7 @@ impl Ledger {
 }
 
 /// What a certificate says.
-struct Compared {
+struct FeedCompared {
     snapshot: Snapshot,
     relation: TableFile,
     /// Every event was compared.
@@ -154,7 +154,7 @@ struct Compared {
     took: Duration,
 }
 
-impl Compared {
+impl FeedCompared {
     fn certificate(&self) -> Certificate {
         let repaired: BTreeMap<_, _> =
             self.repaired.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| (*reason, *n)).collect();
