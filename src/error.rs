@@ -4,6 +4,10 @@
 //! and what to do. A server's message about data is never repeated, because it may quote a row.
 
 pub mod codes;
+mod convert;
+mod states;
+
+pub use states::{GATE_STATES, LEASE_LOST, RANGES_CHANGED, REDEFINED, REFUSED, classify};
 
 use codes::Code;
 use std::fmt;
@@ -250,33 +254,6 @@ impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
     }
 }
 
-impl From<tokio_postgres::Error> for Error {
-    fn from(e: tokio_postgres::Error) -> Self {
-        let Some(db) = e.as_db_error() else {
-            let kind = if is_broken(&e) { Kind::Connection } else { Kind::Internal };
-            let text = chain(&e);
-            return Self { source: Some(Box::new(e)), ..Self::new(kind, text) };
-        };
-        let kind = classify(db.code());
-        let context = match kind {
-            // The message may quote a value of the row.
-            Kind::Data => refused(db.code().code(), db.constraint()),
-            // The server says what is denied, but not which role would be allowed.
-            Kind::Privilege if db.hint().is_none() => format!(
-                "{}; the daemon's role must be a member of gov_handoff_worker, an operator's of gov_handoff_operator, \
-                 and migrate needs a superuser, or the owner of database and tables with CREATEROLE",
-                db.message()
-            ),
-            _ => match db.hint() {
-                Some(hint) => format!("{} ({hint})", db.message()),
-                None => db.message().to_owned(),
-            },
-        };
-        let (code, constraint) = (Some(db.code().code().to_owned()), db.constraint().map(str::to_owned));
-        Self { code, constraint, source: Some(Box::new(e)), ..Self::new(kind, context) }
-    }
-}
-
 fn refused(code: &str, constraint: Option<&str>) -> String {
     match constraint {
         Some(constraint) => format!("refused by the database ({code}, constraint {constraint})"),
@@ -284,149 +261,9 @@ fn refused(code: &str, constraint: Option<&str>) -> String {
     }
 }
 
-/// Another instance holds the lease, or the term is over.
-pub const LEASE_LOST: &str = "GH001";
-/// Another writer changed the open id ranges.
-pub const RANGES_CHANGED: &str = "GH002";
-/// What was asked for is refused on purpose.
-pub const REFUSED: &str = "GH003";
-/// The definition that mapped a row is no longer in force.
-pub const REDEFINED: &str = "GH004";
-
-/// The SQLSTATEs of our own gates. A test compares them with what the migrations raise.
-pub const GATE_STATES: [(&str, Kind); 4] = [
-    (LEASE_LOST, Kind::LeaseLost),
-    (RANGES_CHANGED, Kind::RangesChanged),
-    (REFUSED, Kind::Refused),
-    (REDEFINED, Kind::Redefined),
-];
-
-/// The table from SQLSTATE to kind. A state that it does not name is about the data: bad values, violated constraints,
-/// and errors that triggers, routines and views of other owners raise about a row, with SQLSTATEs of their own.
-#[must_use]
-pub fn classify(state: &SqlState) -> Kind {
-    let code = state.code();
-    if let Some((_, kind)) = GATE_STATES.iter().find(|(ours, _)| *ours == code) {
-        return *kind;
-    }
-    match *state {
-        SqlState::INSUFFICIENT_PRIVILEGE => Kind::Privilege,
-        SqlState::UNDEFINED_DATABASE => Kind::Authentication,
-        // A trigger of the live tables writes to another server, which cannot be reached.
-        SqlState::FDW_UNABLE_TO_ESTABLISH_CONNECTION => Kind::Transient,
-        _ => match &code[..2.min(code.len())] {
-            "08" => Kind::Connection,
-            "28" => Kind::Authentication,
-            // About the session, the transaction, the server's resources or its configuration; never about the row.
-            "25" | "26" | "40" | "53" | "55" | "57" | "58" | "72" | "F0" => Kind::Transient,
-            "42" => Kind::Catalogue,
-            "XX" => Kind::Internal,
-            _ => Kind::Data,
-        },
-    }
-}
-
-/// Whether a session broke. The driver also reports as I/O errors what it could not encode, such as a value that is too
-/// large, or could not parse. Then the connection still works, and a retry would fail the same way.
-fn is_broken(e: &tokio_postgres::Error) -> bool {
-    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(e);
-    while let Some(c) = cause {
-        if let Some(io) = c.downcast_ref::<std::io::Error>() {
-            // A received message that cannot be read (for example by TLS) makes the session useless. A message that we
-            // cannot send does not.
-            return io.kind() == std::io::ErrorKind::InvalidData || io_kind(io) == Kind::Connection;
-        }
-        cause = c.source();
-    }
-    e.is_closed()
-}
-
-/// What an I/O error is about: socket errors concern the connection; the others concern a file, or the data that we
-/// tried to send.
-fn io_kind(e: &std::io::Error) -> Kind {
-    use std::io::ErrorKind as Io;
-    match e.kind() {
-        Io::ConnectionRefused
-        | Io::ConnectionReset
-        | Io::ConnectionAborted
-        | Io::NotConnected
-        | Io::BrokenPipe
-        | Io::TimedOut
-        | Io::UnexpectedEof
-        | Io::HostUnreachable
-        | Io::NetworkUnreachable
-        | Io::NetworkDown
-        | Io::AddrNotAvailable => Kind::Connection,
-        Io::NotFound | Io::PermissionDenied | Io::AddrInUse => Kind::Config,
-        _ => Kind::Internal,
-    }
-}
-
-/// The causes of an error in one line.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut out = e.to_string();
-    let mut cause = e.source();
-    while let Some(c) = cause {
-        let text = c.to_string();
-        if !out.contains(&text) {
-            out = format!("{out}: {text}");
-        }
-        cause = c.source();
-    }
-    out
-}
-
-impl From<crate::core::rule::DefinitionError> for Error {
-    fn from(e: crate::core::rule::DefinitionError) -> Self {
-        let text = e.to_string();
-        Self { source: Some(Box::new(e)), ..Self::of(&codes::DEFINITION, text) }
-    }
-}
-
-impl From<serde_json::Error> for Error {
-    fn from(e: serde_json::Error) -> Self {
-        let text = e.to_string();
-        Self { source: Some(Box::new(e)), ..Self::new(Kind::Internal, text) }
-    }
-}
-
-impl From<std::io::Error> for Error {
-    fn from(e: std::io::Error) -> Self {
-        let (kind, text) = (io_kind(&e), e.to_string());
-        Self { source: Some(Box::new(e)), ..Self::new(kind, text) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_state_has_its_policy() {
-        for (code, policy) in [
-            ("40P01", Policy::Retry),
-            ("57P01", Policy::Retry),
-            ("53300", Policy::Retry),
-            ("23514", Policy::SetAside),
-            ("22P02", Policy::SetAside),
-            ("54000", Policy::SetAside),
-            ("P0001", Policy::SetAside),
-            ("QL001", Policy::SetAside),
-            ("20000", Policy::SetAside),
-            ("27000", Policy::SetAside),
-            ("0A000", Policy::SetAside),
-            ("26000", Policy::Retry),
-            (LEASE_LOST, Policy::StandBy),
-            (RANGES_CHANGED, Policy::Retry),
-            (REFUSED, Policy::Stop),
-            (REDEFINED, Policy::Retry),
-            ("28P01", Policy::Stop),
-            ("42501", Policy::Stop),
-            ("42P01", Policy::Stop),
-        ] {
-            assert_eq!(classify(&SqlState::from_code(code)).policy(), policy, "{code}");
-        }
-    }
 
     #[test]
     fn only_what_a_trigger_may_raise_is_asked_about() {
@@ -457,23 +294,6 @@ mod tests {
             assert!(!read(code), "{code}");
         }
         assert!(!Error::new(Kind::Connection, "no answer").of_source().of_source);
-    }
-
-    #[test]
-    fn an_io_error_is_about_the_connection_only_if_it_is() {
-        use std::io::ErrorKind as Io;
-        for (kind, ours) in [
-            (Io::ConnectionReset, Kind::Connection),
-            (Io::BrokenPipe, Kind::Connection),
-            (Io::UnexpectedEof, Kind::Connection),
-            (Io::NotFound, Kind::Config),
-            (Io::PermissionDenied, Kind::Config),
-            // For example a value that is too large to send.
-            (Io::InvalidInput, Kind::Internal),
-            (Io::InvalidData, Kind::Internal),
-        ] {
-            assert_eq!(Error::from(std::io::Error::new(kind, "said")).kind, ours, "{kind:?}");
-        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The directions of ARCHITECTURE.md, kept by reading the sources as text.
 
+mod kinds;
+mod shape;
+mod statements;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-use gov_handoff::core::dead_letter::code;
-use gov_handoff::core::transaction::Surprise;
 
 struct File {
     path: String,
@@ -22,7 +23,7 @@ impl File {
     }
 
     fn is_test(&self) -> bool {
-        self.path.ends_with("/tests.rs")
+        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
     }
 }
 
@@ -255,233 +256,6 @@ fn one_module_reads_the_environment() {
     let outside = |f: &File| !f.is_in(&["src/config.rs", "src/embedded"]);
     let found: Vec<_> = ["env::var", "env::vars"].iter().flat_map(|n| offences(n, outside)).collect();
     assert_none("the environment is read outside config", &found);
-}
-
-#[test]
-fn statements_stand_in_sql_files() {
-    let outside = |f: &File| !f.is_in(&["src/embedded", "src/store/quote.rs"]);
-    for word in ["select ", "insert into ", "update ", "delete from ", "create ", "alter ", "drop "] {
-        let found = offences(&format!("\"{word}"), outside);
-        assert_none("a statement stands in code", &found);
-    }
-}
-
-/// Every statement of `src/store/sql`, in whatever folder: its path, and its text without comments.
-fn statements() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = Vec::new();
-    let mut folders = vec![root.join("src/store/sql")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder of statements") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).expect("a statement");
-            let code: Vec<_> = text.lines().filter(|l| !l.trim_start().starts_with("--")).collect();
-            let path = path.strip_prefix(root).expect("inside the crate").display().to_string();
-            found.push((path, code.join("\n")));
-        }
-    }
-    assert!(found.len() > 100, "only {} statements were found", found.len());
-    found
-}
-
-#[test]
-fn each_statement_stands_in_the_folder_of_its_subject() {
-    let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
-    for (path, _) in statements() {
-        let parts: Vec<_> = path.split('/').collect();
-        let ["src", "store", "sql", subject, _] = parts[..] else {
-            panic!("{path} is in no subject's folder")
-        };
-        let there =
-            store.join(subject).join("mod.rs").exists() || store.join(format!("{subject}.rs")).exists();
-        assert!(there, "{path}: no module of the store is called {subject}");
-    }
-}
-
-#[test]
-fn statements_are_lowercase_and_never_skip_by_offset() {
-    for (path, code) in statements() {
-        assert!(!code.contains("SELECT") && !code.contains("FROM"), "{path} shouts");
-        assert!(!code.to_lowercase().contains(" offset "), "{path} skips by offset");
-    }
-}
-
-/// The arguments of each call of a gate, as they are written.
-fn gate_calls(code: &str) -> Vec<Vec<String>> {
-    let calls = code.split("gov_handoff.").skip(1).filter_map(|rest| {
-        let (name, rest) = rest.split_once('(')?;
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(rest)
-    });
-    calls.map(arguments).collect()
-}
-
-/// Splits at commas up to the parenthesis that ends the call; commas inside of parentheses and brackets separate nothing.
-fn arguments(rest: &str) -> Vec<String> {
-    let (mut depth, mut out) = (0, vec![String::new()]);
-    for c in rest.chars() {
-        match c {
-            ')' if depth == 0 => break,
-            ',' if depth == 0 => out.push(String::new()),
-            _ => {
-                depth += match c {
-                    '(' | '[' => 1,
-                    ')' | ']' => -1,
-                    _ => 0,
-                };
-                if let Some(argument) = out.last_mut() {
-                    argument.push(c);
-                }
-            }
-        }
-    }
-    out
-}
-
-/// Whether a call leaves it to the reader to count more than three arguments.
-fn must_be_counted(arguments: &[String]) -> bool {
-    arguments.len() > 3 && !arguments.iter().all(|a| a.contains("=>"))
-}
-
-#[test]
-fn gates_with_many_parameters_are_called_by_name() {
-    let mut named = 0;
-    for (path, code) in statements() {
-        for call in gate_calls(&code) {
-            assert!(!must_be_counted(&call), "{path} calls a gate with {} arguments by place", call.len());
-            named += usize::from(call.len() > 3);
-        }
-    }
-    assert!(named > 20, "only {named} calls with many arguments were found");
-}
-
-#[test]
-fn a_call_by_place_is_noticed() {
-    let counted = |code: &str| gate_calls(code).iter().any(|call| must_be_counted(call));
-    assert!(counted("select gov_handoff.gov_a($1, $2, $3, $4)"));
-    assert!(counted("select gov_handoff.gov_a(p_a => $1, p_b => $2, p_c => $3, $4)"));
-    assert!(counted("select moved\n  from gov_handoff.gov_a(\n    $1, $2,\n    $3, coalesce($4, 0))"));
-    assert!(!counted("select gov_handoff.gov_a($1, $2, coalesce($3, $4))"));
-    assert!(!counted("select gov_handoff.gov_a(p_a => $1, p_b => $2, p_c => $3, p_d => f($4, $5))"));
-}
-
-#[test]
-fn each_gate_is_defined_once() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(root).expect("the migrations") {
-        let path = entry.expect("an entry").path();
-        let text = std::fs::read_to_string(&path).expect("a migration");
-        assert!(!text.contains("or replace"), "{} replaces what another step made", path.display());
-        let made = text.lines().filter_map(|l| {
-            l.strip_prefix("create function gov_handoff.").or(l.strip_prefix("create function public."))
-        });
-        names.extend(made.filter_map(|l| l.split_once('(')).map(|(name, _)| name.to_owned()));
-    }
-    // By name alone: the ways back drop them so, and a second one of the same name would stop them.
-    names.sort();
-    let all = names.len();
-    names.dedup();
-    assert!(all > 40 && names.len() == all, "{all} functions have {} names", names.len());
-}
-
-/// The states of our own that a script raises.
-fn raised_states(script: &str) -> impl Iterator<Item = String> {
-    script.split("errcode = '").skip(1).filter_map(|rest| rest.split('\'').next()).map(str::to_owned)
-}
-
-#[test]
-fn every_state_of_the_gates_has_a_policy_and_is_raised() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut raised = std::collections::BTreeSet::new();
-    for entry in std::fs::read_dir(root).expect("the migrations") {
-        let script = std::fs::read_to_string(entry.expect("an entry").path()).expect("a migration");
-        raised.extend(raised_states(&script).filter(|state| state.starts_with("GH")));
-    }
-    let known = gov_handoff::error::GATE_STATES.iter().map(|(state, _)| (*state).to_owned()).collect();
-    assert_eq!(raised, known);
-}
-
-#[test]
-fn states_of_the_server_are_named_by_the_driver() {
-    let is_state = |word: &str| {
-        word.len() == 5
-            && word.starts_with(|c: char| c.is_ascii_digit() || c == 'X')
-            && word.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase())
-    };
-    let mut found = Vec::new();
-    for file in files("src").iter().filter(|f| f.is_in(&["src/store/", "src/error.rs"])) {
-        let words = file.shipped().split('"').filter(|word| is_state(word));
-        found.extend(words.map(|word| format!("{}: {word}", file.path)));
-    }
-    assert_none("a SQLSTATE stands as a text; take the constant of `SqlState`", &found);
-}
-
-/// Where a kind of finding is named when it is raised, up to the quote before the name.
-const RAISED: [&str; 4] =
-    ["gov_handoff.gov_finding_raise('", "gov_handoff.gov_finding_sustain('", "kind: \"", "Flag::new(\""];
-/// Kinds of other things: certificates, signals.
-const OTHERS: [&str; 3] = ["audit", "certify", "governance.handoff.selftest"];
-
-/// Where a kind stands in a variable when it is raised, and which it may be. A gate hands on the kind it was given, a flag the
-/// one it was made with; neither names one.
-const COMPUTED: [(&str, &[&str]); 8] = [
-    ("src/capture/stream/follow.rs", &Surprise::CODES),
-    ("src/cli/sources.rs", &[code::PAYLOAD, code::VECTOR]),
-    ("migrations/0010_retry.sql", &[code::PAYLOAD, code::VECTOR]),
-    ("migrations/0018_emit.sql", &[code::PAYLOAD, code::VECTOR]),
-    ("migrations/0023_jobs.sql", &[code::PAYLOAD, code::VECTOR]),
-    ("migrations/0005_findings.sql", &[]),
-    ("src/daemon/finding_flag.rs", &[]),
-    ("src/store/findings.rs", &[]),
-];
-
-#[test]
-fn a_kind_of_finding_is_computed_only_where_the_list_says_which() {
-    let mut found = BTreeSet::new();
-    for file in files("src") {
-        // The fields of each finding that is made, or taken apart.
-        let made = file.shipped().split("Finding {").skip(1).filter_map(|rest| rest.split('}').next());
-        if made.into_iter().any(|fields| {
-            fields.contains("kind,")
-                || fields.contains("kind: ") && !fields.contains("kind: \"") && !fields.contains("pub kind")
-        }) {
-            found.insert(file.path.clone());
-        }
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for entry in std::fs::read_dir(root.join("migrations")).expect("the migrations") {
-        let path = entry.expect("an entry").path();
-        let text = std::fs::read_to_string(&path).expect("a migration");
-        let calls = ["perform gov_handoff.gov_finding_raise(", "perform gov_handoff.gov_finding_sustain("];
-        if calls.iter().any(|call| text.split(call).skip(1).any(|rest| !rest.starts_with('\''))) {
-            found.insert(path.strip_prefix(root).expect("ours").display().to_string());
-        }
-    }
-    let listed: BTreeSet<_> = COMPUTED.iter().map(|(file, _)| (*file).to_owned()).collect();
-    assert_eq!(found, listed);
-}
-
-#[test]
-fn every_kind_of_finding_that_is_raised_is_known_by_name() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut texts: Vec<_> = files("src").iter().map(|f| f.shipped().to_owned()).collect();
-    for entry in std::fs::read_dir(root).expect("the migrations") {
-        texts.push(std::fs::read_to_string(entry.expect("an entry").path()).expect("a migration"));
-    }
-    let mut raised = BTreeSet::new();
-    for text in &texts {
-        for from in RAISED {
-            let names = text.split(from).skip(1).filter_map(|rest| rest.split(['\'', '"']).next());
-            raised.extend(names.filter(|n| !OTHERS.contains(n)).map(str::to_owned));
-        }
-    }
-    raised.extend(COMPUTED.iter().flat_map(|(_, kinds)| kinds.iter()).map(ToString::to_string));
-    let known: Vec<_> = gov_handoff::core::finding::KINDS.iter().map(ToString::to_string).collect();
-    assert_eq!(raised.into_iter().collect::<Vec<_>>(), known);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use crate::cli::{known, output};
 use crate::config::Config;
+use crate::core::sweep::SweepPhase;
+use crate::core::worker_state::WorkerState;
 use crate::error::{Error, Kind, Result};
 use crate::store::backlog::Decided;
 use crate::store::role::Onlooker;
@@ -67,7 +69,7 @@ async fn of_interest(store: &Session<Onlooker>, only: Option<&str>) -> Result<Ve
 async fn holder(store: &Session<Onlooker>) -> Result<Option<String>> {
     let family = store.family().await?;
     let Some(sweep) = family.into_iter().find(|w| w.worker == backfill::NAME) else { return Ok(None) };
-    if sweep.state == "paused" {
+    if sweep.state == WorkerState::Paused {
         let problem = format!(
             "{} is paused; `gov-handoff resume {}` lets it work again",
             backfill::NAME,
@@ -75,7 +77,7 @@ async fn holder(store: &Session<Onlooker>) -> Result<Option<String>> {
         );
         return Err(Error::new(Kind::Refused, problem));
     }
-    let Some(owner) = Some(sweep).filter(|w| w.state == "running").and_then(|w| w.owner) else {
+    let Some(owner) = Some(sweep).filter(|w| w.state == WorkerState::Running).and_then(|w| w.owner) else {
         return Ok(None);
     };
     Ok(store.is_connected(&owner).await?.then_some(owner))
@@ -130,7 +132,7 @@ async fn follow_other(store: &Session<Onlooker>, only: Option<&str>) -> Result<(
 }
 
 fn is_done(backlog: &Decided) -> bool {
-    backlog.phase.as_deref() == Some("incremental")
+    backlog.phase == Some(SweepPhase::Incremental)
 }
 
 fn bar() -> ProgressBar {
@@ -146,7 +148,7 @@ fn bar() -> ProgressBar {
 fn show(bar: &ProgressBar, backlogs: &[Decided]) {
     let Some(backlog) = backlogs.iter().find(|b| !is_done(b)) else { return };
     bar.set_length(backlog.rows.try_into().unwrap_or(0));
-    bar.set_message(format!("{} {}", backlog.source, backlog.phase.as_deref().unwrap_or("-")));
+    bar.set_message(format!("{} {}", backlog.source, backlog.phase.map_or("-", SweepPhase::name)));
     bar.set_position(backlog.rows_read.unwrap_or(0).try_into().unwrap_or(0));
 }
 
@@ -160,7 +162,7 @@ async fn report(store: &Session<Onlooker>, done: &[Decided], json: bool) -> Resu
         let row = |b: &Decided| {
             vec![
                 b.source.clone(),
-                b.phase.clone().unwrap_or_default(),
+                b.phase.map_or("", SweepPhase::name).to_owned(),
                 output::count(b.rows),
                 number(b.rows_read),
                 number(b.candidates),

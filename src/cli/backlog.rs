@@ -18,8 +18,7 @@ use std::time::Duration;
 #[derive(Debug, Serialize)]
 pub struct BacklogFate {
     pub source: String,
-    /// `seed`, `skip` or `hand_off`.
-    pub policy: String,
+    pub policy: Backlog,
     pub rows: u64,
     /// Since when this holds; `None` if it is decided by this call.
     pub decided_at: Option<String>,
@@ -30,24 +29,24 @@ pub struct BacklogFate {
 
 impl BacklogFate {
     pub fn of(definition: &SourceDefinition, given: Option<Backlog>, rows: u64) -> Self {
-        let policy = given.unwrap_or(definition.backlog).name().to_owned();
+        let policy = given.unwrap_or(definition.backlog);
         Self { source: definition.name.clone(), policy, rows, decided_at: None, asked: None }
     }
 
     fn decided(decided: &Decided, asked: Backlog) -> Self {
         Self {
             source: decided.source.clone(),
-            policy: decided.policy.clone(),
+            policy: decided.policy,
             rows: decided.rows.try_into().unwrap_or(0),
             decided_at: Some(decided.decided_at.clone()),
-            asked: (asked.name() != decided.policy).then(|| asked.name()),
+            asked: (asked != decided.policy).then(|| asked.name()),
         }
     }
 
     /// For people; `None` if there is nothing to say.
     pub fn sentence(&self, future: bool) -> Option<String> {
         let rows = output::count(self.rows.try_into().unwrap_or(i64::MAX));
-        let deed = self.policy.parse::<Backlog>().map_or("left as they are", Backlog::deed);
+        let deed = self.policy.deed();
         let source = &self.source;
         match (&self.decided_at, self.asked) {
             (Some(at), Some(asked)) => Some(format!(

@@ -29,7 +29,7 @@ pub async fn run(config: &Config, json: bool) -> Result<ExitCode> {
 async fn family(store: &Session<Reader>, config: &Config) -> Result<[Check; 2]> {
     let states = store.family().await.map(|mut members| {
         workers::complete(config, &mut members);
-        let state = |m: FamilyMember| (m.worker, m.state, m.paused_by);
+        let state = |m: FamilyMember| (m.worker, m.state.name().to_owned(), m.paused_by);
         doctor::workers(
             &members
                 .into_iter()

@@ -4,7 +4,7 @@ use crate::cli::{output, sources};
 use crate::config::Config;
 use crate::core::definition::Backlog;
 use crate::error::{Error, Kind, Result};
-use crate::store::migrate::StepReport;
+use crate::store::migrate::{StepReport, StepState};
 use crate::store::{Session, connect};
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
@@ -98,9 +98,9 @@ async fn refuse_slot<R>(store: &Session<R>, slot: &str) -> Result<()> {
 
 fn show(steps: &[StepReport]) {
     for step in steps {
-        output::line(format_args!("{:04} {:<12} {}", step.version, step.name, step.state));
+        output::line(format_args!("{:04} {:<12} {}", step.version, step.name, step.state.name()));
         for (word, objects) in [("created", &step.created), ("adopted as it is", &step.adopted)] {
-            if !objects.is_empty() && step.state != "current" {
+            if !objects.is_empty() && step.state != StepState::Current {
                 output::line(format_args!("     {word}: {}", objects.join(", ")));
             }
         }

@@ -13,6 +13,7 @@ use crate::cli::output;
 use crate::cli::settings::Settings;
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
+use crate::core::mode::Intent;
 use crate::error::{Error, Kind, Result};
 use crate::store::connect;
 use cases::{Case, CaseStage};
@@ -115,17 +116,17 @@ async fn play_all(
     played: &mut Vec<Played>,
     quiet: bool,
 ) -> Result<()> {
-    for mode in ["poll", "auto"] {
+    for mode in [Intent::Poll, Intent::Auto] {
         let store = connect::open_patient(&config.target, "gov-handoff selftest").await?;
         let admin = connect::open_patient(&config.replication, "gov-handoff selftest").await?;
-        let mut refused = if mode == "auto" { admin.check_streaming().await.err() } else { None };
+        let mut refused = if mode == Intent::Auto { admin.check_streaming().await.err() } else { None };
         stage::set(config, &store).await?;
         let recipe = Recipe { config, settings, mode };
         let mut daemon = recipe.start()?;
         if refused.is_none() {
-            let wanted = if mode == "poll" { "poll" } else { "stream" };
+            let wanted = if mode == Intent::Poll { "poll" } else { "stream" };
             match daemon.captures(&store, wanted, START.max(patience)).await {
-                Err(e) if mode == "auto" && e.kind == Kind::Replication => refused = Some(e),
+                Err(e) if mode == Intent::Auto && e.kind == Kind::Replication => refused = Some(e),
                 outcome => outcome?,
             }
         }
@@ -137,7 +138,8 @@ async fn play_all(
                 Some(e) => CaseResult::Skipped(e.to_string()),
                 None => scene.play(case).await.map_err(|e| e.context(case.name()))?,
             };
-            let result = Played { mode, case: case.name(), verdict, ms: begun.elapsed().as_millis() };
+            let result =
+                Played { mode: mode.name(), case: case.name(), verdict, ms: begun.elapsed().as_millis() };
             if !quiet {
                 show(&result);
             }

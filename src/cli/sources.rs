@@ -10,6 +10,7 @@ use crate::core::handoff::Source;
 use crate::error::{Error, Kind, Result};
 use crate::store::backlog::Decided;
 use crate::store::findings::Finding;
+use crate::store::migrate::StepState;
 use crate::store::role::{Reads, Writes};
 use crate::store::source::catalogue::Strategy;
 use crate::store::{Session, Store, connect};
@@ -115,7 +116,7 @@ pub async fn fates_of_defaults(
     store: &Session<impl Reads + Writes>,
     given: Option<Backlog>,
 ) -> Result<Vec<BacklogFate>> {
-    let registered = store.migration_status().await?.iter().all(|step| step.state == "current")
+    let registered = store.migration_status().await?.iter().all(|step| step.state == StepState::Current)
         && !store.sources(&config.worker).await?.is_empty();
     let mut fates = Vec::new();
     for definition in read(None)?.iter().filter(|_| !registered) {
@@ -245,21 +246,18 @@ async fn check(
     let decided = decided(config, store).await?;
     for definition in definitions {
         let contents = store.contents_in(definition).await?;
-        let (state, how) = match store.accept_source(definition).await {
-            Ok(_) if let Some((_, problem)) = contents => {
-                sound = false;
-                ("refused", problem)
-            }
-            Ok(Strategy::Ranges { index }) => ("ok", format!("by the index on {index} with open id ranges")),
-            Ok(Strategy::Frontier { why }) => ("ok", format!("by the transaction frontier ({why})")),
-            Err(e) => {
-                sound = false;
-                ("refused", e.to_string())
-            }
+        let how = match store.accept_source(definition).await {
+            Ok(_) if let Some((_, problem)) = contents => Err(problem),
+            Ok(Strategy::Ranges { index }) => Ok(format!("by the index on {index} with open id ranges")),
+            Ok(Strategy::Frontier { why }) => Ok(format!("by the transaction frontier ({why})")),
+            Err(e) => Err(e.to_string()),
         };
-        let how = match unstreamed(store, definition).await? {
-            Some(problem) if state == "ok" => format!("{how}; never streamed: {problem}"),
-            _ => how,
+        sound &= how.is_ok();
+        let unstreamed = unstreamed(store, definition).await?;
+        let (state, how) = match (how, unstreamed) {
+            (Ok(how), Some(problem)) => ("ok", format!("{how}; never streamed: {problem}")),
+            (Ok(how), None) => ("ok", how),
+            (Err(problem), _) => ("refused", problem),
         };
         let decided = decided.iter().find(|d| d.source == definition.name);
         let backlog = backlog_of(definition, decided);
@@ -287,7 +285,7 @@ async fn decided(config: &Config, store: &Store) -> Result<Vec<Decided>> {
 /// What became of a source's backlog, or what its definition asks for.
 fn backlog_of(definition: &SourceDefinition, decided: Option<&Decided>) -> String {
     match decided {
-        Some(d) => format!("{} {}", d.policy, output::count(d.rows)),
+        Some(d) => format!("{} {}", d.policy.name(), output::count(d.rows)),
         None => definition.backlog.name().to_owned(),
     }
 }

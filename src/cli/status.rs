@@ -3,6 +3,7 @@
 use crate::cli::output;
 use crate::config::{Config, parse_span};
 use crate::core::standing::{State, Verdict};
+use crate::core::worker_state::WorkerState;
 use crate::error::{Error, Policy, Result};
 use crate::store::full_audit::AuditStatus;
 use crate::store::status::{FindingStatus, SourceStatus, Status, StreamStatus, WorkerStatus};
@@ -182,11 +183,11 @@ fn show_family(workers: &[FamilyMember]) {
     let number = |n: Option<i64>| n.map_or_else(|| "-".to_owned(), output::count);
     let row = |w: &FamilyMember| {
         vec![
-            State::of_worker(&w.state).name().to_owned(),
+            State::of_worker(w.state).name().to_owned(),
             w.worker.clone(),
-            match (&w.state[..], &w.paused_because) {
-                ("paused", Some(why)) => format!("paused: {why}"),
-                (state, _) => state.to_owned(),
+            match (w.state, &w.paused_because) {
+                (WorkerState::Paused, Some(why)) => format!("paused: {why}"),
+                (state, _) => state.name().to_owned(),
             },
             w.tick_age_seconds.map_or_else(|| "-".to_owned(), |age| format!("{age:.0} s")),
             number(w.rows_seen),

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::core::subscription::SubscriptionFile;
 use crate::error::{Error, Result};
 use crate::store::connect;
-use crate::store::subscription::{ListedSubscription, SubscriptionChange};
+use crate::store::subscription::{ChangeKind, ListedSubscription, SubscriptionChange};
 use clap::Subcommand;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub async fn run(config: &Config, command: SubscriptionsCommand) -> Result<ExitC
             let changes = store.apply_subscriptions(&file, false, true, None).await?;
             let unmatched = store.unmatched(&file).await?;
             show(&changes, &unmatched, json)?;
-            let same = changes.iter().all(|c| c.change == "unchanged") && unmatched.is_empty();
+            let same = changes.iter().all(|c| c.change == ChangeKind::Unchanged) && unmatched.is_empty();
             Ok(ExitCode::from(u8::from(!same)))
         }
     }
@@ -91,7 +91,7 @@ fn show(changes: &[SubscriptionChange], unmatched: &[String], json: bool) -> Res
     if json {
         return output::json(&json!({ "changes": changes, "warnings": unmatched }));
     }
-    let row = |c: &SubscriptionChange| vec![c.what.clone(), c.subject.clone(), c.change.clone()];
+    let row = |c: &SubscriptionChange| vec![c.what.clone(), c.subject.clone(), c.change.name().to_owned()];
     output::table(&["", "", "change"], &changes.iter().map(row).collect::<Vec<_>>());
     for warning in unmatched {
         output::line(format_args!("warning: {warning}"));

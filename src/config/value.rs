@@ -99,7 +99,7 @@ impl SettingValue for Intent {
     }
 
     fn show(&self) -> String {
-        super::words::intent_name(*self).to_owned()
+        self.name().to_owned()
     }
 }
 

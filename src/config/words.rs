@@ -30,21 +30,7 @@ pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 
 /// The intent behind a `--mode`.
 pub(super) fn parse_intent(text: &str) -> Option<Intent> {
-    match text {
-        "auto" => Some(Intent::Auto),
-        "stream" => Some(Intent::Stream),
-        "poll" => Some(Intent::Poll),
-        _ => None,
-    }
-}
-
-#[must_use]
-pub(super) fn intent_name(intent: Intent) -> &'static str {
-    match intent {
-        Intent::Auto => "auto",
-        Intent::Stream => "stream",
-        Intent::Poll => "poll",
-    }
+    [Intent::Auto, Intent::Stream, Intent::Poll].into_iter().find(|intent| intent.name() == text)
 }
 
 /// `250ms`, `5s`, `10m`, `1h`.

@@ -26,11 +26,11 @@ pub struct Family {
     name: &'static str,
     kind: Type,
     help: &'static str,
-    samples: Vec<Point>,
+    samples: Vec<Labelled>,
 }
 
 /// What stands behind the family's name, the labels, and the value.
-type Point = (&'static str, Vec<(&'static str, String)>, Value);
+type Labelled = (&'static str, Vec<(&'static str, String)>, Value);
 
 impl Family {
     #[must_use]

@@ -42,3 +42,4 @@ pub mod time;
 pub mod transaction;
 pub mod verdict;
 pub mod watermark;
+pub mod worker_state;

@@ -23,6 +23,18 @@ pub enum Intent {
     Poll,
 }
 
+impl Intent {
+    /// The word of `--mode`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Stream => "stream",
+            Self::Poll => "poll",
+        }
+    }
+}
+
 /// What the daemon does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
@@ -52,6 +64,16 @@ impl Mode {
         match news {
             StreamNews::Started => Self::Streaming,
             StreamNews::Faulted { reason } => Self::Polling { reason },
+        }
+    }
+
+    /// By its name, as the heartbeat has it.
+    #[must_use]
+    pub fn of(name: Option<&str>, reason: Option<&str>) -> Self {
+        match name {
+            Some("stream") => Self::Streaming,
+            Some("poll") => Self::Polling { reason: reason.unwrap_or_default().to_owned() },
+            _ => Self::Starting,
         }
     }
 

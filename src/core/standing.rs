@@ -3,6 +3,7 @@
 //! What is wrong comes first, then what is off on purpose, then what nobody can tell. Only if none of these is left is
 //! everything in order.
 
+use crate::core::worker_state::WorkerState;
 use serde::Serialize;
 
 /// How something stands. The words are the same everywhere.
@@ -37,14 +38,13 @@ impl State {
         }
     }
 
-    /// Of a worker of the family, by the word that the database has for it.
     #[must_use]
-    pub fn of_worker(word: &str) -> Self {
-        match word {
-            "running" => Self::Ok,
-            "paused" | "stopped" => Self::Off,
-            "silent" => Self::Wrong,
-            _ => Self::CannotTell,
+    pub fn of_worker(state: WorkerState) -> Self {
+        match state {
+            WorkerState::Running => Self::Ok,
+            WorkerState::Paused | WorkerState::Stopped => Self::Off,
+            WorkerState::Silent => Self::Wrong,
+            WorkerState::NeverRan => Self::CannotTell,
         }
     }
 }
@@ -240,7 +240,10 @@ mod tests {
             [0, 0, 1, 2]
         );
         assert_eq!(
-            ["running", "paused", "stopped", "silent", "odd"].map(State::of_worker).map(State::name),
+            ["running", "paused", "stopped", "silent", "odd"]
+                .map(WorkerState::of)
+                .map(State::of_worker)
+                .map(State::name),
             ["ok", "off", "off", "wrong", "cannot tell"]
         );
     }

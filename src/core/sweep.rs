@@ -15,6 +15,12 @@ pub enum SweepPhase {
 }
 
 impl SweepPhase {
+    /// By its name in `gov_worker_cursor.phase`.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::Seeding, Self::Reconciling, Self::Incremental].into_iter().find(|phase| phase.name() == name)
+    }
+
     /// The name in `gov_worker_cursor.phase`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -90,6 +96,17 @@ impl SweepPlace {
     pub fn again(self) -> Self {
         let (candidates, spent_ms) = (self.candidates, self.spent_ms);
         Self { phase: SweepPhase::Reconciling, candidates, spent_ms, ..Self::begin(&self.boundary) }
+    }
+
+    /// A page was read up to the key `end`, or the end of the backlog is reached. True if the sweep is done.
+    pub fn advance(&mut self, end: Option<String>, page: &Page) -> bool {
+        match end {
+            Some(end) => {
+                self.take(end, page);
+                false
+            }
+            None => self.turn_over(),
+        }
     }
 
     /// The page up to the key `end` was read.

@@ -65,9 +65,9 @@ fn workers(reading: &Reading) -> Family {
         "1 for the state that a worker of the family is in: running, paused, stopped or silent.",
     );
     reading.workers.iter().fold(family, |f, w| {
-        WORKER_STATES
-            .iter()
-            .fold(f, |f, state| f.with(&[("worker", &w.worker), ("state", state)], yes(w.state == *state)))
+        WORKER_STATES.iter().fold(f, |f, state| {
+            f.with(&[("worker", &w.worker), ("state", state)], yes(w.state.name() == *state))
+        })
     })
 }
 

@@ -1,8 +1,10 @@
 //! The backlog of a source: what was decided about it, which rows are in it, and the pages of the sweep that seeds it.
 
+use crate::core::definition::Backlog;
 use crate::core::group::dims_json;
 use crate::core::handoff::{Handoff, Source};
-use crate::error::{Context, Result};
+use crate::core::sweep::SweepPhase;
+use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
 use crate::store::role::Writes;
@@ -17,8 +19,7 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Serialize)]
 pub struct Decided {
     pub source: String,
-    /// `seed`, `skip` or `hand_off`.
-    pub policy: String,
+    pub policy: Backlog,
     pub rows: i64,
     /// When the snapshot was taken; `None` for a source that was registered before there were boundaries.
     pub taken_at: Option<String>,
@@ -27,10 +28,14 @@ pub struct Decided {
     pub digest: Option<String>,
     pub decided_by: String,
     pub decided_at: String,
-    /// `seeding`, `reconciling`, or `incremental` when the sweep is done; `None` if there is nothing to seed.
-    pub phase: Option<String>,
+    /// `None` if there is nothing to seed.
+    pub phase: Option<SweepPhase>,
     pub rows_read: Option<i64>,
     pub candidates: Option<i64>,
+}
+
+fn policy(name: &str) -> Result<Backlog> {
+    name.parse().map_err(|problem| Error::new(Kind::Internal, format!("policy of a backlog: {problem}")))
 }
 
 /// By what the backlog knows a row.
@@ -82,7 +87,7 @@ impl<R> Session<R> {
             .map(|row| {
                 Ok(Decided {
                     source: row.try_get("source_name")?,
-                    policy: row.try_get("policy")?,
+                    policy: policy(row.try_get("policy")?)?,
                     rows: row.try_get("row_count")?,
                     taken_at: row.try_get("taken_at")?,
                     snapshot: row.try_get("snapshot")?,
@@ -90,7 +95,7 @@ impl<R> Session<R> {
                     digest: row.try_get("digest")?,
                     decided_by: row.try_get("decided_by")?,
                     decided_at: row.try_get("decided_at")?,
-                    phase: row.try_get("phase")?,
+                    phase: row.try_get::<_, Option<&str>>("phase")?.and_then(SweepPhase::of),
                     rows_read: row.try_get("rows_read")?,
                     candidates: row.try_get("candidates")?,
                 })

@@ -1,6 +1,6 @@
 //! Events as their consumers see them: what an actor has not read, and who an event is for.
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
 use crate::store::role::Writes;
 use serde::Serialize;
@@ -41,11 +41,60 @@ pub struct UnreadCount {
     pub more: bool,
 }
 
+/// The step of the resolution that decided for a recipient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResolutionStep {
+    /// The event names its recipient.
+    Addressed,
+    Exact,
+    DomainWildcard,
+    StreamWildcard,
+    DomainOnly,
+    AnyDomain,
+    /// No subscription matches.
+    Broadcast,
+}
+
+impl ResolutionStep {
+    /// The name in `v_event_recipient`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Addressed => "addressed",
+            Self::Exact => "exact",
+            Self::DomainWildcard => "domain_wildcard",
+            Self::StreamWildcard => "stream_wildcard",
+            Self::DomainOnly => "domain_only",
+            Self::AnyDomain => "any_domain",
+            Self::Broadcast => "broadcast",
+        }
+    }
+
+    fn of(name: &str) -> Result<Self> {
+        let all = [
+            Self::Addressed,
+            Self::Exact,
+            Self::DomainWildcard,
+            Self::StreamWildcard,
+            Self::DomainOnly,
+            Self::AnyDomain,
+            Self::Broadcast,
+        ];
+        let found = all.into_iter().find(|step| step.name() == name);
+        found.ok_or_else(|| Error::new(Kind::Internal, format!("unknown step of a resolution: {name}")))
+    }
+}
+
+impl Serialize for ResolutionStep {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recipient {
     pub actor: String,
-    /// The step that decided, as a word.
-    pub step: String,
+    pub step: ResolutionStep,
     pub via: Option<String>,
     pub muted: bool,
 }
@@ -61,7 +110,7 @@ impl<R> Session<R> {
             .map(|row| {
                 Ok(Recipient {
                     actor: row.try_get("actor_ref")?,
-                    step: row.try_get("step_name")?,
+                    step: ResolutionStep::of(row.try_get("step_name")?)?,
                     via: row.try_get("via")?,
                     muted: row.try_get("muted")?,
                 })

@@ -1,7 +1,9 @@
 //! The output of `status`. It is read from views and never from a source table.
 
 use crate::core::doctor::seconds_left;
+use crate::core::finding::Severity;
 use crate::core::standing::{Facts, Open, Proven, Verdict, judge};
+use crate::core::worker_state::WorkerState;
 use crate::error::{Context, Result};
 use crate::store::Session;
 use crate::store::full_audit::AuditStatus;
@@ -112,7 +114,8 @@ impl Status {
             through: source.complete_through.clone(),
             seconds_ago: source.proven_seconds_ago,
         };
-        let member = self.workers.iter().find(|member| member.worker == worker && member.state == "paused");
+        let member =
+            self.workers.iter().find(|member| member.worker == worker && member.state == WorkerState::Paused);
         judge(&Facts {
             worker: worker.to_owned(),
             alive: self.worker.as_ref().map(|worker| worker.alive),
@@ -120,7 +123,12 @@ impl Status {
             paused: member.map(|m| m.paused_because.clone().unwrap_or_else(|| "no reason given".to_owned())),
             sources: self.sources.iter().map(proven).collect(),
             dead_letters: self.dead_letters,
-            findings: self.findings.iter().filter(|finding| finding.severity != "info").map(open).collect(),
+            findings: self
+                .findings
+                .iter()
+                .filter(|finding| Severity::of(&finding.severity) > Severity::Info)
+                .map(open)
+                .collect(),
         })
     }
 }

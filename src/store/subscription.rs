@@ -1,7 +1,7 @@
 //! Subscriptions and memberships: listing them, and making them as a file has them.
 
 use crate::core::subscription::SubscriptionFile;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
 use crate::store::role::Writes;
 use serde::Serialize;
@@ -22,14 +22,54 @@ pub struct ListedSubscription {
     pub members: i64,
 }
 
+/// What a file changes about one subscription or membership.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Removed,
+    Muted,
+    Unmuted,
+    Unchanged,
+    /// The database has it and the file has not. It stays.
+    NotInTheFile,
+}
+
+impl ChangeKind {
+    const ALL: [Self; 6] =
+        [Self::Added, Self::Removed, Self::Muted, Self::Unmuted, Self::Unchanged, Self::NotInTheFile];
+
+    /// The name in the answer of the gate.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Muted => "muted",
+            Self::Unmuted => "unmuted",
+            Self::Unchanged => "unchanged",
+            Self::NotInTheFile => "not in the file",
+        }
+    }
+
+    fn of(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|change| change.name() == name);
+        found.ok_or_else(|| Error::new(Kind::Internal, format!("unknown change of a subscription: {name}")))
+    }
+}
+
+impl Serialize for ChangeKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 /// What was done about one subscription or membership, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SubscriptionChange {
     /// `subscription` or `member`.
     pub what: String,
     pub subject: String,
-    /// `added`, `removed`, `muted`, `unmuted`, `unchanged` or `not in the file`.
-    pub change: String,
+    pub change: ChangeKind,
 }
 
 impl<R> Session<R> {
@@ -95,7 +135,7 @@ impl<R: Writes> Session<R> {
                 Ok(SubscriptionChange {
                     what: row.try_get("what")?,
                     subject: row.try_get("subject")?,
-                    change: row.try_get("change")?,
+                    change: ChangeKind::of(row.try_get("change")?)?,
                 })
             })
             .collect()

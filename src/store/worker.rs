@@ -1,5 +1,6 @@
 //! The workers of the family: which there are, pausing one, and the intake's checkpoint.
 
+use crate::core::worker_state::WorkerState;
 use crate::error::{Context, Result};
 use crate::store::Session;
 use crate::store::lease::Lease;
@@ -12,8 +13,7 @@ use tokio_postgres::types::ToSql;
 #[derive(Debug, Clone, Serialize)]
 pub struct FamilyMember {
     pub worker: String,
-    /// `running`, `paused`, `stopped`, `silent` or `never ran`.
-    pub state: String,
+    pub state: WorkerState,
     pub owner: Option<String>,
     pub term: Option<i64>,
     pub tick_age_seconds: Option<f64>,
@@ -33,7 +33,7 @@ impl FamilyMember {
     pub fn that_never_ran(worker: &str) -> Self {
         Self {
             worker: worker.to_owned(),
-            state: "never ran".to_owned(),
+            state: WorkerState::NeverRan,
             owner: None,
             term: None,
             tick_age_seconds: None,
@@ -68,7 +68,7 @@ impl<R> Session<R> {
             .map(|row| {
                 Ok(FamilyMember {
                     worker: row.try_get("worker_name")?,
-                    state: row.try_get("state")?,
+                    state: WorkerState::of(row.try_get("state")?),
                     owner: row.try_get("lease_owner")?,
                     term: row.try_get("term")?,
                     tick_age_seconds: row.try_get("tick_age")?,

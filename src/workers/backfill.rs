@@ -62,6 +62,19 @@ struct Current {
     place: SweepPlace,
 }
 
+/// A page that was read and mapped, and is not committed yet.
+struct ReadPage<'a> {
+    /// Rows of the table, whether or not they are in the backlog.
+    read: u64,
+    counts: Page,
+    marks: Vec<&'a Handoff>,
+    /// Only objects that have no candidate are marked.
+    missing_only: bool,
+    /// The sweep ends with this page.
+    finished: bool,
+    certificate: Option<Value>,
+}
+
 impl PageWorker for Sweeper {
     fn new(_: &Term) -> Self {
         Self { current: None, done: HashSet::new(), limit: MOST, report: Value::Null }
@@ -160,49 +173,17 @@ impl Sweeper {
         let end = rows.last().map(|row| row.key().to_owned());
         let (mapped, counts) = current.backlog_rows(store, rows).await?;
         let marks = |h: &&Handoff| h.standing == Standing::Normal && h.rule.grain == Grain::Object;
-        let mut marks: Vec<&Handoff> = mapped.iter().flat_map(MappedRow::handoffs).filter(marks).collect();
+        let marks: Vec<&Handoff> = mapped.iter().flat_map(MappedRow::handoffs).filter(marks).collect();
         let missing_only = current.place.phase == SweepPhase::Reconciling;
         let mut place = current.place.clone();
-        let finished = match end {
-            Some(end) => {
-                place.take(end, &counts);
-                false
-            }
-            None => place.turn_over(),
-        };
+        let finished = place.advance(end, &counts);
         place.spent_ms += millis(begun);
         if finished {
             place.version = current.version();
         }
         let certificate = if finished { Some(current.certificate(store, &place).await?) } else { None };
-        let mut refused = counts.refused;
-        let created = loop {
-            let value = serde_json::to_value(&place)?;
-            let commit = SweepPage {
-                source: &current.source,
-                boundary: current.sweep.boundary,
-                phase: place.phase.name(),
-                place: &value,
-                missing_only,
-                rows: i64::try_from(counts.rows).unwrap_or(0),
-                refused: i64::try_from(refused).unwrap_or(0),
-                begins: page.begins,
-                ends: finished,
-                certificate: certificate.clone(),
-                marks: &marks,
-            };
-            failpoint("backfill_before_commit");
-            match store.sweep_page(&page.term.lease, &commit).await {
-                // The row alone is refused. It is counted and left out, so that the others go on.
-                Err(e) if e.is_poison() && read == 1 && !marks.is_empty() => {
-                    tracing::warn!(source = current.source.name(), error = %e.about_row(), "a row of the backlog is left out");
-                    marks.clear();
-                    refused += 1;
-                    place.refuse();
-                }
-                committed => break committed?,
-            }
-        };
+        let done = ReadPage { read, counts, marks, missing_only, finished, certificate };
+        let created = current.commit(store, page, done, &mut place).await?;
         failpoint("backfill_after_commit");
         place.created(created, missing_only);
         current.place = place;
@@ -256,6 +237,44 @@ impl Current {
             }
         }
         Ok((rows, page))
+    }
+
+    /// Commits a page: its marks, its counts and the place after it. Returns how many candidates it made.
+    async fn commit(
+        &self,
+        store: &Store,
+        page: &PageContext<'_>,
+        mut read: ReadPage<'_>,
+        place: &mut SweepPlace,
+    ) -> Result<i64> {
+        let mut refused = read.counts.refused;
+        loop {
+            let value = serde_json::to_value(&*place)?;
+            let commit = SweepPage {
+                source: &self.source,
+                boundary: self.sweep.boundary,
+                phase: place.phase.name(),
+                place: &value,
+                missing_only: read.missing_only,
+                rows: i64::try_from(read.counts.rows).unwrap_or(0),
+                refused: i64::try_from(refused).unwrap_or(0),
+                begins: page.begins,
+                ends: read.finished,
+                certificate: read.certificate.clone(),
+                marks: &read.marks,
+            };
+            failpoint("backfill_before_commit");
+            match store.sweep_page(&page.term.lease, &commit).await {
+                // The row alone is refused. It is counted and left out, so that the others go on.
+                Err(e) if e.is_poison() && read.read == 1 && !read.marks.is_empty() => {
+                    tracing::warn!(source = self.source.name(), error = %e.about_row(), "a row of the backlog is left out");
+                    read.marks.clear();
+                    refused += 1;
+                    place.refuse();
+                }
+                committed => return committed,
+            }
+        }
     }
 
     fn version(&self) -> Option<String> {

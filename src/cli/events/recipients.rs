@@ -4,7 +4,7 @@ use crate::cli::output;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::store::connect;
-use crate::store::events::Recipient;
+use crate::store::events::{Recipient, ResolutionStep};
 use clap::Args;
 use std::process::ExitCode;
 use uuid::Uuid;
@@ -35,10 +35,10 @@ pub async fn run(config: &Config, command: RecipientsCommand) -> Result<ExitCode
     }
     let row = |r: &Recipient| {
         let state = if r.muted { "muted" } else { "receives it" };
-        vec![r.actor.clone(), state.to_owned(), r.step.clone(), r.via.clone().unwrap_or_default()]
+        vec![r.actor.clone(), state.to_owned(), r.step.name().to_owned(), r.via.clone().unwrap_or_default()]
     };
     output::table(&["actor", "", "by", "through"], &recipients.iter().map(row).collect::<Vec<_>>());
-    if recipients.iter().any(|r| r.step == "broadcast") {
+    if recipients.iter().any(|r| r.step == ResolutionStep::Broadcast) {
         output::line("warning: no subscription matches this event, so it goes to everybody");
     }
     Ok(ExitCode::SUCCESS)

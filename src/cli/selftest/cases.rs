@@ -3,6 +3,7 @@
 use crate::cli::selftest::child::{Daemon, Recipe};
 use crate::cli::selftest::stage::Means;
 use crate::cli::selftest::verdict::{CaseResult, RowCounts, judge};
+use crate::core::mode::Intent;
 use crate::error::Result;
 use crate::store::role::Admin;
 use crate::store::{Session, connect, quote};
@@ -122,7 +123,7 @@ impl CaseStage<'_> {
 
     /// The slot is dropped under the stream. Rows are written meanwhile and afterwards, and the stream comes back.
     async fn dropped_slot(&mut self, label: &str) -> Result<CaseResult> {
-        if self.recipe.mode == "poll" {
+        if self.recipe.mode == Intent::Poll {
             return Ok(CaseResult::Skipped("there is no slot in mode poll".to_owned()));
         }
         let config = self.recipe.config;
@@ -161,7 +162,7 @@ impl CaseStage<'_> {
         }
         self.write(label).await?;
         self.daemon = self.recipe.start()?;
-        let wanted = if self.recipe.mode == "poll" { "poll" } else { "stream" };
+        let wanted = if self.recipe.mode == Intent::Poll { "poll" } else { "stream" };
         if let Err(e) = self.daemon.captures(self.store, wanted, self.patience).await {
             return Ok(CaseResult::Failed(format!("the daemon did not come back: {e}")));
         }
@@ -174,7 +175,7 @@ impl CaseStage<'_> {
 
     async fn run(&self, store: &Session<Admin>, sql: &str, label: &str) -> Result<()> {
         // An id below all others, another one in each mode.
-        let number = if self.recipe.mode == "poll" { "5" } else { "6" };
+        let number = if self.recipe.mode == Intent::Poll { "5" } else { "6" };
         let sql = quote::fill(sql, &[("label", label), ("number", number)]);
         Ok(store.client().batch_execute(&sql).await?)
     }

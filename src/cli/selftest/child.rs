@@ -3,6 +3,7 @@
 use crate::cli::settings::Settings;
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
+use crate::core::mode::Intent;
 use crate::error::{Error, Kind, Result};
 use crate::store::Session;
 use crate::store::role::Admin;
@@ -14,7 +15,7 @@ use tokio::process::{Child, Command};
 pub struct Recipe<'a> {
     pub config: &'a Config,
     pub settings: &'a Settings,
-    pub mode: &'static str,
+    pub mode: Intent,
 }
 
 pub struct Daemon {
@@ -33,7 +34,7 @@ impl Recipe<'_> {
             ("GOV_HANDOFF_REPLICATION_URL", self.settings.replication_url.clone()),
         ];
         command.envs(given.into_iter().filter_map(|(name, value)| value.map(|v| (name, v))));
-        command.env("GOV_HANDOFF_WORKER", REHEARSAL).env("GOV_HANDOFF_MODE", self.mode);
+        command.env("GOV_HANDOFF_WORKER", REHEARSAL).env("GOV_HANDOFF_MODE", self.mode.name());
         command
             .env("GOV_HANDOFF_SLOT", &self.config.slot)
             .env("GOV_HANDOFF_PUBLICATION", &self.config.publication);

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::core::doctor::{self, Check};
 use crate::core::finding::Severity;
 use crate::core::handoff::Source;
-use crate::core::mode::Intent;
+use crate::core::mode::{Intent, Mode};
 use crate::error::{Kind, Result};
 use crate::store::replication::UnusedSlot;
 use crate::store::role::Reads;
@@ -136,13 +136,13 @@ impl<R> Session<R> {
                 Check::fail(NAME, format!("{owner} holds the lease and is silent for {age:.0} s"), advice)
             }
             Some(owner) => {
-                let mode = mode.unwrap_or_else(|| "starting".to_owned());
+                let mode = Mode::of(mode.as_deref(), reason.as_deref());
                 let why = reason.map(|r| format!(" ({r})")).unwrap_or_default();
-                if mode == "poll" && config.intent != Intent::Poll {
+                if matches!(mode, Mode::Polling { .. }) && config.intent != Intent::Poll {
                     let advice = "rows are still handed off, with the latency of polling; remove the cause to stream again";
                     Check::warn(NAME, format!("{owner} polls{why}"), advice)
                 } else {
-                    Check::ok(NAME, format!("{owner}, mode {mode}{why}, ticked {age:.1} s ago"))
+                    Check::ok(NAME, format!("{owner}, mode {}{why}, ticked {age:.1} s ago", mode.name()))
                 }
             }
         }])

@@ -14,13 +14,36 @@ use serde::Serialize;
 use steps::{STEPS, Step, checksum, objects};
 use tokio_postgres::Transaction;
 
+/// How a step stands after the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepState {
+    Applied,
+    /// It is missing. A dry run would apply it.
+    Pending,
+    Reverted,
+    /// It was applied before.
+    Current,
+}
+
+impl StepState {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Pending => "pending",
+            Self::Reverted => "reverted",
+            Self::Current => "current",
+        }
+    }
+}
+
 /// What one step did or would do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepReport {
     pub version: i32,
     pub name: String,
-    /// `applied`, `pending`, `reverted` or `current`.
-    pub state: &'static str,
+    pub state: StepState,
     pub created: Vec<String>,
     pub adopted: Vec<String>,
 }
@@ -37,8 +60,8 @@ impl<R> Session<R> {
             }
         }
         let state = |step: &Step| match applied.iter().find(|(v, _)| *v == step.version) {
-            Some((_, created)) => step.report("current", created.clone(), vec![]),
-            None => step.report("pending", vec![], vec![]),
+            Some((_, created)) => step.report(StepState::Current, created.clone(), vec![]),
+            None => step.report(StepState::Pending, vec![], vec![]),
         };
         Ok(STEPS.iter().map(state).collect())
     }
@@ -64,10 +87,10 @@ impl<R: Administers> Session<R> {
         let mut reports = Vec::new();
         for step in STEPS {
             reports.push(if is_applied(&transaction, step).await? {
-                step.report("current", vec![], vec![])
+                step.report(StepState::Current, vec![], vec![])
             } else {
                 let (created, adopted) = apply(&transaction, step).await?;
-                step.report(if dry_run { "pending" } else { "applied" }, created, adopted)
+                step.report(if dry_run { StepState::Pending } else { StepState::Applied }, created, adopted)
             });
         }
         transaction.batch_execute(include_str!("../sql/migrate/return.sql")).await?;

@@ -1,7 +1,7 @@
 //! Reverting the migrations, and what a revert would discard.
 
-use super::StepReport;
 use super::steps::{STEPS, Step};
+use super::{StepReport, StepState};
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::role::Administers;
 use crate::store::{Session, quote};
@@ -38,7 +38,7 @@ impl<R: Administers> Session<R> {
     pub async fn revert(&mut self, discard: bool) -> Result<Vec<StepReport>> {
         let applied = self.migration_status().await?;
         let created = applied.iter().find(|s| s.version == 1).map(|s| s.created.clone()).unwrap_or_default();
-        if applied.iter().all(|s| s.state == "pending") {
+        if applied.iter().all(|s| s.state == StepState::Pending) {
             return Ok(vec![]);
         }
         let loss = self.loss(&created).await?;
@@ -58,10 +58,11 @@ impl<R: Administers> Session<R> {
         let transaction = self.client.transaction().await?;
         transaction.batch_execute(include_str!("../sql/migrate/begin.sql")).await?;
         let mut reports = Vec::new();
-        let in_force = |s: &&Step| applied.iter().any(|a| a.version == s.version && a.state == "current");
+        let in_force =
+            |s: &&Step| applied.iter().any(|a| a.version == s.version && a.state == StepState::Current);
         for step in STEPS.iter().rev().filter(in_force) {
             take_back(&transaction, step, &created).await?;
-            reports.push(step.report("reverted", created.clone(), vec![]));
+            reports.push(step.report(StepState::Reverted, created.clone(), vec![]));
         }
         transaction.batch_execute(include_str!("../sql/migrate/end.sql")).await?;
         transaction.commit().await?;

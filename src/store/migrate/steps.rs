@@ -1,6 +1,6 @@
 //! The migration steps, in order.
 
-use super::StepReport;
+use super::{StepReport, StepState};
 use sha2::{Digest, Sha256};
 
 /// One step, up and down. The substrate's revert is computed from what was recorded.
@@ -58,7 +58,7 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 impl Step {
-    pub fn report(&self, state: &'static str, created: Vec<String>, adopted: Vec<String>) -> StepReport {
+    pub fn report(&self, state: StepState, created: Vec<String>, adopted: Vec<String>) -> StepReport {
         StepReport { version: self.version, name: self.name.to_owned(), state, created, adopted }
     }
 }
