@@ -7,15 +7,25 @@
 create schema gov_handoff;
 
 -- Locks are tables, on which only the gates' owner has a privilege. An advisory lock could be taken by any role that may
--- connect. The tables hold no rows. Reading one takes it in shared mode; `lock table … in access exclusive mode` takes it
--- in exclusive mode. A transaction that takes several locks takes them in this order: batches, definitions, marks, feed,
--- then the row of its lease, then the rows of cursor and stream position. A test asks every gate for the order of the last
--- three.
+-- connect. The tables hold no rows. Reading one takes it in shared mode; `lock table …` takes it in exclusive mode.
 --
 --   batches      shared by every gate that records; exclusive for types, trust, definitions and retention, which no batch may overlap
 --   definitions  exclusive for a gate that changes a source
 --   rehearsals   exclusive for a selftest, alone and for as long as it runs (0009)
 --   feed         exclusive for whoever gives positions in the feed, and for retention (0019)
+--
+-- A transaction that takes several locks takes them in this order:
+--
+--   1. batches
+--   2. definitions
+--   3. signals: rows of event_outbox and event_pending
+--   4. marks: rows of groups by key, then rows of objects by key
+--   5. feed
+--   6. the row of its lease
+--   7. the rows of cursor and stream position
+--
+-- The gates of jobs take batches first as well. The order among their own rows is in 0023. tests/gates.rs asks every gate for
+-- 5 to 7 on a server, and tests/architecture/statements.rs reads every gate for the order in which it calls.
 create table gov_handoff.batches ();
 create table gov_handoff.definitions ();
 

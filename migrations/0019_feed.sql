@@ -13,8 +13,8 @@
 --
 -- The lock is a table, `gov_handoff.feed`, as in 0002. The next position is read from the feed itself, at the right edge
 -- of its key. A counter row would be updated for each event, and would leave a dead version behind each time; while an old
--- snapshot is held nobody may remove them. Order of locks: `batches`, the outbox, marks, then `feed`, then cursor and
--- lease. No gate that a user's transaction calls takes it, because users may leave transactions open.
+-- snapshot is held nobody may remove them. 0002 has the order of all locks. No gate that a user's transaction calls takes
+-- this one, because users may leave transactions open.
 create table gov_handoff.feed ();
 comment on table gov_handoff.feed is 'a lock without rows: who holds it in exclusive mode gives positions of event_feed, until its commit';
 

@@ -259,6 +259,23 @@ fn one_module_reads_the_environment() {
 }
 
 #[test]
+fn the_page_explains_every_module() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the page");
+    let table: Vec<_> = page.lines().filter(|l| l.starts_with("| `")).collect();
+    for module in LAYERS.iter().flat_map(|layer| layer.iter()).filter(|m| !["main", "lib"].contains(m)) {
+        let named = [format!("`{module}/`"), format!("`{module}.rs`")];
+        let there = table.iter().any(|line| named.iter().any(|name| line.contains(name)));
+        assert!(there, "the table of ARCHITECTURE.md does not name {module}");
+    }
+    let heads: Vec<_> =
+        page.split("\n*").skip(1).filter_map(|part| part.split_once(".*")).map(|(h, _)| h).collect();
+    let distinct: BTreeSet<_> = heads.iter().collect();
+    assert!(heads.len() > 10 && distinct.len() == heads.len(), "something is described twice: {heads:?}");
+    assert!(page.lines().count() <= 160, "one page");
+}
+
+#[test]
 fn every_path_that_the_documents_name_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut wrong = Vec::new();

@@ -133,3 +133,81 @@ fn each_gate_is_defined_once() {
     names.dedup();
     assert!(all > 40 && names.len() == all, "{all} functions have {} names", names.len());
 }
+
+/// Every function of the migrations: its name and its text up to the next statement.
+fn gates() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root).expect("the migrations") {
+        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a migration");
+        let code: Vec<_> = text.lines().filter(|l| !l.trim_start().starts_with("--")).collect();
+        let code = code.join("\n");
+        for gate in code.split("create function ").skip(1) {
+            let name = gate.split('(').next().unwrap_or_default().to_owned();
+            found.push((name, gate.split("\n$$;").next().unwrap_or_default().to_owned()));
+        }
+    }
+    assert!(found.len() > 150, "only {} functions were found", found.len());
+    found
+}
+
+/// What takes which lock, in the order of migrations/0002. Locks of the same place may come in any order.
+const LOCKS: [(usize, &str); 9] = [
+    (1, "from gov_handoff.batches"),
+    (1, "lock table gov_handoff.batches"),
+    (2, "lock table gov_handoff.definitions"),
+    (4, "gov_handoff.gov_marks_put("),
+    (5, "gov_handoff.gov_feed_lock("),
+    (5, "gov_handoff.gov_feed_append("),
+    (5, "gov_handoff.gov_feed_signals("),
+    (6, "gov_handoff.gov_lease_fence("),
+    (7, "gov_handoff.gov_handoff_advance("),
+];
+
+/// The places of the locks that a gate takes, in the order of its text.
+fn locks_of(gate: &str) -> Vec<usize> {
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    for (place, what) in LOCKS {
+        taken.extend(gate.match_indices(what).map(|(at, _)| (at, place)));
+    }
+    taken.sort_unstable();
+    taken.into_iter().map(|(_, place)| place).collect()
+}
+
+#[test]
+fn every_gate_takes_its_locks_in_the_one_order() {
+    let mut several = 0;
+    for (name, gate) in gates() {
+        let taken = locks_of(&gate);
+        several += usize::from(taken.iter().any(|place| *place != taken[0]));
+        assert!(
+            taken.is_sorted(),
+            "{name} takes locks in the order {taken:?}; migrations/0002 has the order"
+        );
+    }
+    assert!(several > 10, "only {several} gates with several locks were found");
+    assert!(!locks_of("lock table gov_handoff.definitions; perform from gov_handoff.batches;").is_sorted());
+}
+
+#[test]
+fn every_lock_is_named_and_explained_in_one_place() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    let list = std::fs::read_to_string(root.join("0002_governance.sql")).expect("the list");
+    let mut locks = 0;
+    for entry in std::fs::read_dir(root).expect("the migrations") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a migration");
+        assert!(!text.contains("pg_advisory"), "{}: any role could take an advisory lock", path.display());
+        // A table without columns is a lock.
+        for line in text.lines().filter(|l| l.ends_with(" ();")) {
+            let Some(name) = line.strip_prefix("create table gov_handoff.") else { continue };
+            let name = name.trim_end_matches(" ();");
+            assert!(
+                list.contains(&format!("--   {name} ")),
+                "migrations/0002 does not explain the lock {name}"
+            );
+            locks += 1;
+        }
+    }
+    assert!(locks >= 4, "only {locks} locks were found");
+}
