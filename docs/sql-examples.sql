@@ -88,6 +88,8 @@ select gov_handoff.gov_finding_resolve('handoff_lag:drill', 'the drill is over')
 select gov_handoff.gov_type_set_active('governance.handoff.object_born', true);
 --@ gov_type_set_lane
 select gov_handoff.gov_type_set_lane('iu', 'draft_created', 'delayed');
+--@ gov_actor_bind
+select gov_handoff.gov_actor_bind('user:huyen', current_user);
 --@ gov_member_set
 select gov_handoff.gov_member_set('role:reviewer', 'agent:codex', true, 'user:huyen');
 --@ gov_subscription_apply

@@ -1,5 +1,24 @@
 -- Sources and how far each is read: event types, definitions, open id ranges, the stream's position, the frontier.
 
+-- The lock of all batches, alone --------------------------------------------------------------------------------
+
+-- For a gate that no batch may overlap. Every batch waits for this transaction, and also for a session that waits for
+-- this lock. So a wait for a lock is bounded for the rest of the transaction, whatever the gate waits for next. The server
+-- ends a session that idles in the transaction: an operator who called the gate in psql and went away must not stop the
+-- intake. A caller with shorter timeouts keeps them.
+create function gov_handoff.gov_batches_alone()
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform set_config(b.name, '5s', true)
+       from unnest(array['lock_timeout', 'idle_in_transaction_session_timeout']) as b (name)
+      where current_setting(b.name) = '0' or current_setting(b.name)::interval > interval '5 seconds';
+    lock table gov_handoff.batches in access exclusive mode;
+end
+$$;
+comment on function gov_handoff.gov_batches_alone() is 'takes the lock of all batches alone; bounds how long the transaction may wait or idle';
+
 -- Types ------------------------------------------------------------------------------------------------------------
 
 -- The exclusive lock waits for every batch that still sees the old state of the type, so that its captures are there to
@@ -14,7 +33,7 @@ declare
                                    when p_type ~ '/' then split_part(p_type, '/', 1) else 'governance' end;
     v_type constant text := regexp_replace(p_type, '^[^/]*/', '');
 begin
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     update public.event_type_registry set active = p_active
      where event_domain = v_domain and event_type = v_type and active is distinct from p_active;
     if found then
@@ -290,7 +309,7 @@ begin
         return 'unchanged';
     end if;
     -- One definition at a time: two sessions that register the same source would both find that there is none.
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     lock table gov_handoff.definitions in access exclusive mode;
     perform gov_handoff.gov_source_bind(p_source, p_definition);
     if v_old #> '{id,type}' is distinct from p_definition #> '{id,type}' then
@@ -336,7 +355,7 @@ as $$
 declare
     v_used boolean;
 begin
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     lock table gov_handoff.definitions in access exclusive mode;
     update public.gov_source_version set version = gen_random_uuid() where worker_name = p_worker and source_name = p_source;
     -- In the order in which a certifying pass writes these rows.

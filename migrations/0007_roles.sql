@@ -110,7 +110,7 @@ begin
     for f in
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
-         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(handoff|marks|groups|candidate|definition|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
+         where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(batches|handoff|marks|groups|candidate|definition|watermark|clock|lease|severity|finding|audit|type|source|gap|stream|frontier)_'
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);

@@ -65,7 +65,7 @@ begin
     if gov_handoff.gov_lease_stolen(p_worker) then
         raise exception 'the lease % is not an operator''s', p_worker using errcode = '42501';
     end if;
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     perform gov_handoff.gov_lease_fence(p_worker, p_owner, p_term);
     insert into public.gov_reused_key (subject, source_name)
     select u.subject, p_source from unnest(p_subjects) as u (subject)
@@ -255,7 +255,7 @@ declare
     v_number bigint[];
     v_recorded timestamptz[];
 begin
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     with gone as (
         delete from public.event_outbox e
          using (select o.id, (c.last_run_summary #>> '{certificate,taken_at}')::timestamptz as certified from public.event_outbox o

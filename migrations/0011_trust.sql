@@ -24,7 +24,7 @@ begin
     -- finding resolved, and raises it again, which leads to the next promotion. Without the lock such a batch could find
     -- the finding open, raise nothing, and commit after this transaction. Its rows would stay captured indefinitely,
     -- without a finding.
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     with due as (
         select p.id, c.metadata #>> '{id,type}' as id_type
           from public.event_pending p
@@ -84,7 +84,7 @@ declare
 begin
     -- `batches` first (see gov_trust_promote), then `definitions`, then the cursor: the order in which a batch takes
     -- them.
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     lock table gov_handoff.definitions in access exclusive mode;
     select metadata into v_definition from public.gov_worker_cursor
      where worker_name = p_worker and source_name = p_source and metadata ? 'id' for update;

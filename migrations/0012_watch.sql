@@ -289,11 +289,12 @@ begin
         perform gov_handoff.gov_finding_resolve(f.key, f.why);
     end loop;
 
-    -- An emitter that was refused does not say when it has mended its ways.
-    perform gov_handoff.gov_finding_resolve(i.coalesce_key, 'nothing was refused for a day')
-       from public.system_issues i
-      where i.issue_kind in ('queue.payload_violation', 'queue.nvsz_violation', 'queue.emit_refused') and i.detail ? 'event_domain'
-        and i.resolved_at is null and i.last_seen_at < v_now - interval '1 day';
+    -- An emitter that was refused does not say when it has mended its ways. It may hold the row in a transaction that stays
+    -- open; the watch goes on.
+    perform gov_handoff.gov_finding_resolve(i.key, 'nothing was refused for a day')
+       from (select o.coalesce_key as key from public.system_issues o
+              where o.issue_kind in ('queue.payload_violation', 'queue.nvsz_violation', 'queue.emit_refused') and o.detail ? 'event_domain'
+                and o.resolved_at is null and o.last_seen_at < v_now - interval '1 day' for update skip locked) i;
 end
 $$;
 

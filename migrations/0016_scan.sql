@@ -424,7 +424,7 @@ declare
     v_before text;
 begin
     -- No batch notes an invalidation meanwhile, and no other list is put.
-    lock table gov_handoff.batches in access exclusive mode;
+    perform gov_handoff.gov_batches_alone();
     select md5(string_agg(concat_ws('|', r.code, r.grain, r.priority, r.tests, r.verdict, r.severity, r.measurement, r.enabled), E'\n'
                order by r.code)) into v_before from public.gov_verdict_rule r;
     delete from public.gov_verdict_rule r

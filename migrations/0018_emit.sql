@@ -88,6 +88,27 @@ end
 $$;
 comment on function gov_handoff.gov_address_violation(text) is 'why an address is more than an address, or NULL';
 
+-- The text, or NULL if a client that speaks UTF-8 cannot be sent it. In a database of another encoding one such text would
+-- end every statement that returns it, and so stand in the way of all that comes after it.
+create function gov_handoff.gov_sent(p_text text)
+returns text language plpgsql stable strict
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform convert_to(p_text, 'UTF8');
+    return p_text;
+exception when untranslatable_character or character_not_in_repertoire then
+    return null;
+end
+$$;
+comment on function gov_handoff.gov_sent(text) is 'the text, or NULL if it has a character without an equivalent in UTF-8';
+
+-- As gov_sent; costs nothing in a database of UTF-8. Parsed when it is made, so it needs no search_path and is inlined.
+create function gov_handoff.gov_sendable(p_text text)
+returns text language sql stable
+return case when getdatabaseencoding() = 'UTF8' then p_text else gov_handoff.gov_sent(p_text) end;
+comment on function gov_handoff.gov_sendable(text) is 'the text, or NULL if it cannot be sent to a client that speaks UTF-8';
+
 create function gov_handoff.gov_time_of(p_text text)
 returns timestamptz language plpgsql stable strict
 set search_path = pg_catalog, pg_temp
@@ -163,11 +184,13 @@ $$;
 comment on function gov_handoff.gov_event_cycles(int[], uuid[], text[], text[], text[], uuid[], text[], uuid[])
     is 'items whose chain of causes has an event of the same type and subject';
 
--- Findings about emitters. A user's transaction may stay open, and holds what it locked. So a finding that another
--- session is raising is left to that session.
+-- Findings that a user's transaction raises: about emitters, producers and jobs. Such a transaction may stay open, and
+-- holds what it locked. So a finding that another session is raising is left to that session. The row may be there and
+-- locked, or not be committed yet; the second case is only noticed by waiting, which the timeout bounds.
 create function gov_handoff.gov_emit_finding(p_kind text, p_key text, p_severity text, p_detail jsonb)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
 as $$
 begin
     if exists (select from public.system_issues i where i.coalesce_key = p_key) then
@@ -177,9 +200,11 @@ begin
         end if;
     end if;
     perform gov_handoff.gov_finding_sustain(p_kind, p_key, p_severity, p_detail, interval '1 minute');
+exception when lock_not_available then
+    null;
 end
 $$;
-comment on function gov_handoff.gov_emit_finding(text, text, text, jsonb) is 'raises a finding about an emitter without waiting for another session';
+comment on function gov_handoff.gov_emit_finding(text, text, text, jsonb) is 'raises a finding in a user''s transaction without waiting for another session';
 
 -- Emit -------------------------------------------------------------------------------------------------------------
 
@@ -282,6 +307,8 @@ begin
     ), judged as materialized (
         select i.*,
                case when jsonb_typeof(i.e) <> 'object' then 'malformed: expected an object'
+                    when getdatabaseencoding() <> 'UTF8' and gov_handoff.gov_sent(i.e::text) is null
+                        then 'malformed: a character has no equivalent in UTF-8'
                     when i.domain = any ('{iu, piece, staging, birth_registry, governance, tac, kg, system, dot, health}') is not true
                         then 'malformed: domain is none of iu, piece, staging, birth_registry, governance, tac, kg, system, dot, health'
                     when btrim(coalesce(i.type, '')) = '' then 'malformed: type is missing'
@@ -542,7 +569,7 @@ begin
         select p.oid::regprocedure as sig
           from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace
-           and p.proname in ('gov_payload_violation', 'gov_address_violation', 'gov_time_of', 'gov_event_identity_new',
+           and p.proname in ('gov_payload_violation', 'gov_address_violation', 'gov_sent', 'gov_sendable', 'gov_time_of', 'gov_event_identity_new',
                'gov_outbox_is_traced', 'gov_event_cycles', 'gov_emit_finding', 'gov_event_insert',
                'gov_event_release', 'gov_event_release_some', 'gov_type_set_lane')
             or p.pronamespace = 'public'::regnamespace and p.proname in ('fn_event_emit', 'fn_event_emit_many')

@@ -216,6 +216,8 @@ comment on function public.fn_event_feed_head() is 'the highest position that re
 -- then resume at a head (`fn_event_feed_head`) that it read before this call.
 --
 -- STABLE: the checks and the rows are read in one snapshot, so retention cannot come in between.
+--
+-- In a database that is not in UTF-8 a text may have no equivalent there. It is NULL, so that the events behind it are read.
 create function public.fn_event_feed(p_after bigint default null, p_limit int default 1000, p_domain text default null,
                                      p_type text default null, p_stream text default null)
 returns table (pos bigint, event_id uuid, event_domain text, event_type text, event_stream text, event_severity text,
@@ -243,8 +245,10 @@ begin
     if p_domain is null and p_stream is null then
         return query
             select f.pos, f.event_id, f.event_domain, f.event_type, f.event_stream, f.event_severity, f.event_subject_table,
-                   f.event_subject_ref, f.actor_ref, o.canonical_address,
-                   case when o.payload_classification = 'safe_metadata' then o.safe_payload end, o.occurred_at
+                   f.event_subject_ref, gov_handoff.gov_sendable(f.actor_ref), gov_handoff.gov_sendable(o.canonical_address),
+                   case when o.payload_classification = 'safe_metadata'
+                             and (getdatabaseencoding() = 'UTF8' or gov_handoff.gov_sent(o.safe_payload::text) is not null)
+                        then o.safe_payload end, o.occurred_at
               from (select e.* from public.event_feed e
                      where e.pos > coalesce(p_after, 0) and (p_type is null or e.event_type = p_type)
                      order by e.pos limit v_limit) f
@@ -255,8 +259,10 @@ begin
     -- Each stream of a domain is a stretch of an index, already in order. Only the stretches that are asked for are read.
     return query
         select f.pos, f.event_id, f.event_domain, f.event_type, f.event_stream, f.event_severity, f.event_subject_table,
-               f.event_subject_ref, f.actor_ref, o.canonical_address,
-               case when o.payload_classification = 'safe_metadata' then o.safe_payload end, o.occurred_at
+               f.event_subject_ref, gov_handoff.gov_sendable(f.actor_ref), gov_handoff.gov_sendable(o.canonical_address),
+               case when o.payload_classification = 'safe_metadata'
+                         and (getdatabaseencoding() = 'UTF8' or gov_handoff.gov_sent(o.safe_payload::text) is not null)
+                    then o.safe_payload end, o.occurred_at
           from (select e.*
                   from unnest(case when p_domain is null then '{iu, piece, staging, birth_registry, governance, tac, kg, system, dot, health}'::text[]
                                    else array[p_domain] end) as d (domain)

@@ -25,11 +25,14 @@ comment on column public.event_actor_member.added_at is 'when the member was add
 create table public.event_actor (
     actor_ref   text        not null primary key,
     known_since timestamptz not null default clock_timestamp(),
+    -- The role that may read and acknowledge for this actor. Null: every role that may call the functions for consumers.
+    role_name   name,
     constraint event_actor_named check (btrim(actor_ref) <> '')
 );
 comment on table public.event_actor is 'actors that keep a read state here; a broadcast reaches them as well';
 comment on column public.event_actor.actor_ref is 'the actor';
 comment on column public.event_actor.known_since is 'when the actor first marked or acknowledged an event';
+comment on column public.event_actor.role_name is 'the database role that may read and acknowledge for this actor; null: every consumer';
 
 -- Recipients that an event names itself. An escalation has some; other events have none.
 create table public.event_addressee (

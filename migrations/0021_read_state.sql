@@ -256,7 +256,26 @@ end
 $$;
 comment on function gov_handoff.gov_unread(text, text, text, int, boolean, boolean) is 'positions and ids of the unread events of an actor, the oldest first';
 
--- Checks the actor's name, and makes a new one known, so that broadcasts reach it. A session that can only read leaves it.
+-- Binds an actor to a database role, or, without a role, frees it again. Only members of that role, and operators, may then
+-- read or acknowledge for the actor. Returns whether this changed anything.
+create function gov_handoff.gov_actor_bind(p_actor text, p_role name)
+returns boolean language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform gov_handoff.gov_actor_note(p_actor, false);
+    if p_role is not null and to_regrole(quote_ident(p_role)) is null then
+        raise exception 'there is no role %', p_role using errcode = 'GH003';
+    end if;
+    update public.event_actor a set role_name = p_role where a.actor_ref = p_actor and a.role_name is distinct from p_role;
+    return found;
+end
+$$;
+comment on function gov_handoff.gov_actor_bind(text, name)
+    is 'Binds an actor to the database role that may read and acknowledge for it; null frees it.';
+
+-- Checks the actor's name and whether the session may act for it, and makes a new actor known, so that broadcasts reach it. A
+-- session that can only read leaves it.
 create function gov_handoff.gov_actor_note(p_actor text, p_lock boolean)
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -264,6 +283,15 @@ as $$
 begin
     if coalesce(btrim(p_actor), '') = '' then
         raise exception 'an actor is needed, such as user:name, agent:name, role:name, agency:name or svc:name' using errcode = 'GH003';
+    elsif length(p_actor) > 500 then
+        raise exception 'the name of an actor has at most 500 characters, not %', length(p_actor) using errcode = 'GH003';
+    end if;
+    if exists (select from public.event_actor a
+                where a.actor_ref = p_actor and a.role_name is not null
+                  and not coalesce(pg_has_role(session_user, to_regrole(quote_ident(a.role_name)), 'member'), false))
+       and not pg_has_role(session_user, 'gov_handoff_operator', 'member') then
+        raise exception 'role % may not act for %', session_user, p_actor using errcode = '42501',
+            hint = 'an operator binds an actor to a role with gov_actor_bind';
     end if;
     if current_setting('transaction_read_only') = 'on' then
         return;
@@ -297,7 +325,10 @@ begin
     perform gov_handoff.gov_actor_note(p_actor, false);
     return query
         select u.pos, o.id, o.event_domain, o.event_type, o.event_stream, o.event_severity, o.event_subject_table, o.event_subject_ref,
-               o.canonical_address, o.actor_ref, case when o.payload_classification = 'safe_metadata' then o.safe_payload end, o.occurred_at
+               gov_handoff.gov_sendable(o.canonical_address), gov_handoff.gov_sendable(o.actor_ref),
+               case when o.payload_classification = 'safe_metadata'
+                         and (getdatabaseencoding() = 'UTF8' or gov_handoff.gov_sent(o.safe_payload::text) is not null)
+                    then o.safe_payload end, o.occurred_at
           from gov_handoff.gov_unread(p_actor, p_domain, p_stream, least(greatest(coalesce(p_limit, 100), 0), 10000),
                                       coalesce(p_include_self, false), coalesce(p_include_resolved, false)) u
           join public.event_outbox o on o.id = u.event_id
@@ -489,13 +520,20 @@ comment on function public.fn_event_mark_all_read(text, bigint, text, text)
 -- Notes the recipients of events that are acknowledged, and returns how many rows are new. Each shape of event is resolved
 -- once, by one event of that shape; events that a scope filter or addressees set apart are resolved one by one. An event that
 -- only a broadcast reaches gets its rows when somebody acknowledges it.
-create function gov_handoff.gov_event_deliver(p_ids uuid[])
+--
+-- A reader's transaction that acknowledges an event may stay open, and its rows are in the way. Then the events are halved,
+-- and those in whose way it stands are left out: it adds the rows of all recipients itself, and so does whoever acknowledges
+-- the event if it rolls back. After two seconds all that remain are left out, however many a reader holds.
+create function gov_handoff.gov_event_deliver(p_ids uuid[], p_until timestamptz default null)
 returns bigint language plpgsql
 set search_path = pg_catalog, pg_temp
 set jit = off
+set lock_timeout = '50ms'
 as $$
 declare
     v_n bigint;
+    v_half int := cardinality(p_ids) / 2;
+    v_until timestamptz := coalesce(p_until, clock_timestamp() + interval '2 seconds');
 begin
     with given as materialized (
         select o.id, o.event_domain, o.event_type, o.event_stream, coalesce(o.event_subject_table, '') as tab,
@@ -524,9 +562,14 @@ begin
     on conflict do nothing;
     get diagnostics v_n = row_count;
     return v_n;
+exception when lock_not_available then
+    if v_half = 0 or clock_timestamp() > v_until then
+        return 0;
+    end if;
+    return gov_handoff.gov_event_deliver(p_ids[:v_half], v_until) + gov_handoff.gov_event_deliver(p_ids[v_half + 1:], v_until);
 end
 $$;
-comment on function gov_handoff.gov_event_deliver(uuid[]) is 'notes the recipients of events of the streams that are acknowledged';
+comment on function gov_handoff.gov_event_deliver(uuid[], timestamptz) is 'notes the recipients of events of the streams that are acknowledged';
 
 create function public.fn_event_ack(p_actor text, p_event uuid, p_note text default null)
 returns boolean language plpgsql security definer
@@ -608,7 +651,8 @@ begin
                    || array(select f.event_id from public.event_feed f where f.event_id = any (v_ids) and f.actor_ref = p_actor);
         v_resolved := gov_handoff.gov_events_resolved(v_found);
         return query
-            select f.pos, o.id, o.event_domain, o.event_type, o.event_stream, o.event_severity, o.canonical_address, o.actor_ref, o.occurred_at,
+            select f.pos, o.id, o.event_domain, o.event_type, o.event_stream, o.event_severity,
+                   gov_handoff.gov_sendable(o.canonical_address), gov_handoff.gov_sendable(o.actor_ref), o.occurred_at,
                    case when d.acked_at is not null then 'acknowledged'
                         when o.id = any (v_resolved) then 'resolved'
                         when x.is_read then 'read'
@@ -645,7 +689,7 @@ begin
         select p.oid::regprocedure from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace
                and p.proname in ('gov_feed_streams', 'gov_received', 'gov_events_resolved', 'gov_unread_candidates',
-                                 'gov_unread', 'gov_actor_note', 'gov_read_compact', 'gov_event_deliver')
+                                 'gov_unread', 'gov_actor_bind', 'gov_actor_note', 'gov_read_compact', 'gov_event_deliver')
             or p.pronamespace = 'public'::regnamespace
                and p.proname in ('fn_event_unread', 'fn_event_unread_count', 'fn_event_mark_read', 'fn_event_mark_unread',
                                  'fn_event_mark_all_read', 'fn_event_ack', 'fn_event_board')
@@ -655,7 +699,8 @@ begin
     end loop;
 end
 $$;
--- Who reads events names itself: a role that may read is trusted to say for which actor.
+-- A reader names itself: a role that may read is trusted to say for which actor, unless the actor is bound to a role.
+grant execute on function gov_handoff.gov_actor_bind(text, name) to gov_handoff_operator;
 grant execute on function public.fn_event_unread(text, text, text, int, boolean, boolean), public.fn_event_unread_count(text),
     public.fn_event_mark_read(text, uuid[]), public.fn_event_mark_unread(text, uuid[]), public.fn_event_mark_all_read(text, bigint, text, text),
     public.fn_event_ack(text, uuid, text), public.fn_event_board(text, text, text, text, int, bigint)

@@ -306,24 +306,35 @@ begin
 end
 $$;
 
--- Puts jobs that may be claimed now into their lanes.
+-- Puts jobs that may be claimed now into their lanes. A lane that another session has made and not committed is not waited
+-- for, because that session may stay idle: its jobs are deferred, and the tick tries again.
 create function gov_handoff.gov_job_make_ready(p_ids uuid[])
 returns bigint language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_hashjoin = off
 set enable_mergejoin = off
+set lock_timeout = '100ms'
 as $$
 declare
     v_ready bigint;
+    v_new uuid[] := array(
+        select q.id from public.job_queue q
+         where q.id = any (p_ids) and q.status = 'queued'
+           and not exists (select from public.job_lane l
+                            where l.job_kind = q.job_kind and l.event_domain is not distinct from q.event_domain
+                              and l.executor is not distinct from q.executor and l.priority = q.priority));
 begin
-    insert into public.job_lane (executor, job_kind, event_domain, priority)
-    select distinct q.executor, q.job_kind, q.event_domain, q.priority
-      from public.job_queue q
-     where q.id = any (p_ids) and q.status = 'queued'
-       and not exists (select from public.job_lane l
-                        where l.job_kind = q.job_kind and l.event_domain is not distinct from q.event_domain
-                          and l.executor is not distinct from q.executor and l.priority = q.priority)
-    on conflict do nothing;
+    if v_new <> '{}' then
+        begin
+            insert into public.job_lane (executor, job_kind, event_domain, priority)
+            select distinct q.executor, q.job_kind, q.event_domain, q.priority
+              from public.job_queue q where q.id = any (v_new)
+            on conflict do nothing;
+        exception when lock_not_available then
+            insert into public.job_deferred (due, job_id) select clock_timestamp(), n.id from unnest(v_new) as n (id)
+            on conflict do nothing;
+        end;
+    end if;
     insert into public.job_ready (lane_id, job_id)
     select l.lane_id, q.id
       from unnest(p_ids) with ordinality as i (id, n)
@@ -388,7 +399,9 @@ begin
                x.run_at, x.deadline_at, coalesce(x.max_attempts, v_attempts) as max_attempts,
                coalesce(nullif(btrim(x.actor), ''), session_user::text) as actor, x.correlation_id,
                x.depends_on is not null and jsonb_array_length(x.depends_on) > 0 as waits,
-               case when coalesce(btrim(x.kind), '') = '' then 'a job needs a kind'
+               case when getdatabaseencoding() <> 'UTF8' and gov_handoff.gov_sent(to_jsonb(x)::text) is null
+                        then 'a character has no equivalent in UTF-8'
+                    when coalesce(btrim(x.kind), '') = '' then 'a job needs a kind'
                     when coalesce(btrim(x.key), '') = '' then 'a job needs a key'
                     when x.executor is null or not (x.executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
                         then 'not a kind of executor: ' || coalesce(left(x.executor, 40), 'null')
@@ -455,7 +468,7 @@ begin
     end if;
     for v_bad in select distinct w.why from unnest(v_reasons) as w (why) where w.why like 'payload: %' loop
         v_kind := case when v_bad like '%vector' or v_bad like '%embedding' then 'queue.nvsz_violation' else 'queue.payload_violation' end;
-        perform gov_handoff.gov_finding_raise(v_kind, v_kind || ':job:' || session_user, 'high',
+        perform gov_handoff.gov_emit_finding(v_kind, v_kind || ':job:' || session_user, 'high',
             jsonb_build_object('producer', session_user, 'found', v_bad));
     end loop;
     if cardinality(v_new) = cardinality(v_ids)
@@ -504,8 +517,8 @@ begin
     if v_unknown is not null then
         raise exception 'a job depends on a job that does not exist: %', left(v_unknown, 200) using errcode = 'GH003';
     end if;
-    -- Locked, so that a job that succeeds meanwhile either is seen as succeeded below, or sees these rows.
-    perform from public.job_queue q where q.id = any (v_on) order by q.id for share;
+    -- Those jobs are not locked: a producer's transaction may stay open, and whoever runs one of them would wait for it. A job
+    -- that succeeds before this commit may not see these rows. Then the tick finds them (gov_job_settle).
     insert into public.job_dependency (job_id, depends_on)
     select distinct d.of_id, d.on_id
       from unnest(v_of, v_on) as d (of_id, on_id)
@@ -1077,7 +1090,8 @@ end
 $$;
 
 -- Jobs that waited for these, and for nothing else, become ready. The waiting jobs are locked first: of two jobs that succeed
--- at once, the later one sees what the other did.
+-- at once, the later one sees what the other did. A job that another session holds is left to the tick (gov_job_settle):
+-- that session may stay idle.
 create function gov_handoff.gov_job_unblock(p_done uuid[])
 returns void language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -1086,12 +1100,14 @@ as $$
 declare
     v_waiting uuid[];
 begin
-    select array_agg(distinct d.job_id) into v_waiting from public.job_dependency d where d.depends_on = any (p_done);
+    select array_agg(w.id) into v_waiting
+      from (select q.id from public.job_queue q
+             where q.id in (select d.job_id from public.job_dependency d where d.depends_on = any (p_done))
+             order by q.id for update skip locked) w;
     if v_waiting is null then
         return;
     end if;
-    perform from public.job_queue q where q.id = any (v_waiting) order by q.id for update;
-    delete from public.job_dependency d where d.depends_on = any (p_done);
+    delete from public.job_dependency d where d.depends_on = any (p_done) and d.job_id = any (v_waiting);
     perform gov_handoff.gov_job_free(array(
         select w.id from unnest(v_waiting) as w (id)
          where not exists (select from public.job_dependency d where d.job_id = w.id)));
@@ -1251,8 +1267,7 @@ begin
                 p_now, p_now);
         end if;
     end loop;
-    perform gov_handoff.gov_finding_sustain('job_dlq', 'job_dlq', 'high', jsonb_build_object('failure_code', p_code),
-        interval '1 minute');
+    perform gov_handoff.gov_emit_finding('job_dlq', 'job_dlq', 'high', jsonb_build_object('failure_code', p_code));
 end
 $$;
 

@@ -14,7 +14,7 @@ $$;
 drop function public.fn_queue_route_worker_health;
 drop view public.v_queue_health, public.v_job_overdue, public.v_executor_subscription_health, public.v_job_lane;
 drop function gov_handoff.gov_job_tick, gov_handoff.gov_job_tidy, gov_handoff.gov_job_page_sweep, gov_handoff.gov_job_rehome, gov_handoff.gov_job_deadlines,
-    gov_handoff.gov_job_due, gov_handoff.gov_job_rescue;
+    gov_handoff.gov_job_settle, gov_handoff.gov_job_due, gov_handoff.gov_job_rescue;
 drop table public.job_overdue, public.job_sweep;
 delete from public.dot_config where key = 'job.archive.after_ms';
 delete from public.event_type_registry r

@@ -5,11 +5,13 @@
 -- and from any number of sessions. Each part is bounded and stands alone: a part that fails is a finding, and the others go on.
 
 -- One row: what the sweep has seen. `writers`: the transactions that wrote entries when the heads were noted. `page`: up to
--- which page job_queue was searched for jobs that no gate enqueued.
+-- which page job_queue was searched for jobs that no gate enqueued. `settled`: up to which dependency it was asked whether the
+-- other job has succeeded, as job and other job.
 create table public.job_sweep (
     one     boolean not null primary key default true check (one),
     writers text[]  not null default '{}',
-    page    bigint  not null default 0
+    page    bigint  not null default 0,
+    settled uuid[]  not null default '{}'
 ) with (fillfactor = 50);
 comment on table public.job_sweep is 'one row: how far the sweeps of the tick are';
 insert into public.job_sweep default values;
@@ -26,6 +28,9 @@ comment on table public.job_overdue is 'jobs whose deadline passed before they e
 -- Jobs whose lease has expired, or whose executor is silent, leave their claims. A job that was only leased is queued again, one
 -- that had begun waits for its next attempt; both cost the attempt. Token and state are read again under the lock of each
 -- job, so a job that its executor finished or extended meanwhile is left alone.
+--
+-- The executors are locked first, because their counters change. One that another session holds is left for a later tick:
+-- its session may stay idle in the middle of a claim, and the jobs of the others must not wait for it.
 create function gov_handoff.gov_job_rescue(p_now timestamptz, p_limit int)
 returns bigint language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -42,9 +47,19 @@ declare
         select e.executor_id from public.job_executor e
           join public.queue_heartbeat h on h.executor_name = e.executor_id
          where h.last_tick_at < p_now - gov_handoff.gov_executor_patience());
+    v_held text[];
 begin
+    with free as (
+        select e.executor_id from public.job_executor e
+         where e.executor_id = any (v_silent)
+            or exists (select from public.job_claim c where c.executor_id = e.executor_id and c.look_at <= p_now)
+         order by e.executor_id for update skip locked
+    )
+    select array(select e.executor_id from public.job_executor e except select f.executor_id from free f) into v_held;
+    v_silent := array(select s.id from unnest(v_silent) as s (id) where s.id <> all (v_held));
     with due as (
-        select c.token from public.job_claim c where c.look_at <= p_now order by c.look_at limit p_limit for update skip locked
+        select c.token from public.job_claim c where c.look_at <= p_now and c.executor_id <> all (v_held)
+         order by c.look_at limit p_limit for update skip locked
     )
     select coalesce(array_agg(d.token), '{}') into v_claims from due d;
     if v_silent <> '{}' then
@@ -126,6 +141,46 @@ begin
     return cardinality(v_ids);
 end
 $$;
+
+-- Dependencies -----------------------------------------------------------------------------------------------------
+
+-- Jobs that wait for a job that has succeeded. There are some where the one was enqueued while the other succeeded, in
+-- transactions that did not see each other, and where somebody held the job that waits. A page of all dependencies at a time.
+create function gov_handoff.gov_job_settle(p_limit int)
+returns bigint language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_from uuid[];
+    v_jobs uuid[];
+    v_on uuid[];
+    v_done uuid[];
+begin
+    select s.settled into v_from from public.job_sweep s for update skip locked;
+    if not found then
+        return 0;
+    end if;
+    select array_agg(p.job_id order by p.job_id, p.depends_on), array_agg(p.depends_on order by p.job_id, p.depends_on) into v_jobs, v_on
+      from (select d.job_id, d.depends_on from public.job_dependency d
+             where v_from = '{}' or (d.job_id, d.depends_on) > (v_from[1], v_from[2])
+             order by d.job_id, d.depends_on limit p_limit) p;
+    v_done := array(
+        select distinct o.id from unnest(v_on) as o (id)
+         where exists (select from public.job_transition t where t.job_id = o.id and t.to_status = 'succeeded'));
+    if v_done <> '{}' then
+        perform gov_handoff.gov_job_unblock(v_done);
+    end if;
+    if v_from <> '{}' or v_jobs is not null then
+        update public.job_sweep s
+           set settled = case when cardinality(v_on) = p_limit then array[v_jobs[p_limit], v_on[p_limit]] else '{}' end
+         where s.settled is distinct from
+               case when cardinality(v_on) = p_limit then array[v_jobs[p_limit], v_on[p_limit]] else '{}' end;
+    end if;
+    return cardinality(v_done);
+end
+$$;
+comment on function gov_handoff.gov_job_settle(int) is 'frees jobs that wait for a job that has succeeded';
 
 -- Deadlines --------------------------------------------------------------------------------------------------------
 
@@ -259,6 +314,8 @@ begin
            and q.status = 'queued'
            and (q.executor is null or q.executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
            and not exists (select from public.job_transition t where t.job_id = q.id)
+           -- An executor that speaks UTF-8 could not be sent it, nor what is claimed with it.
+           and (getdatabaseencoding() = 'UTF8' or gov_handoff.gov_sent(to_jsonb(q)::text) is not null)
          for update of q skip locked
     ), noted as (
         insert into public.job_transition (job_id, to_status, actor_ref, at, reason)
@@ -327,12 +384,13 @@ declare
     v_n bigint;
     v_done jsonb := '{}';
 begin
-    foreach v_part in array array['rescued', 'due', 'schedules', 'overdue', 'rehomed', 'found', 'tidied'] loop
+    foreach v_part in array array['rescued', 'due', 'settled', 'schedules', 'overdue', 'rehomed', 'found', 'tidied'] loop
         begin
             v_n := 0;
             case v_part
                 when 'rescued' then v_n := gov_handoff.gov_job_rescue(p_now, p_limit);
                 when 'due' then v_n := gov_handoff.gov_job_due(p_now, p_limit);
+                when 'settled' then v_n := gov_handoff.gov_job_settle(p_limit);
                 when 'schedules' then
                     if to_regprocedure('gov_handoff.gov_schedule_tick(timestamptz,integer)') is not null then
                         execute 'select gov_handoff.gov_schedule_tick($1, $2)' into v_n using p_now, p_limit;
@@ -461,7 +519,7 @@ do $$
 declare
     f regprocedure;
 begin
-    foreach f in array array['gov_handoff.gov_job_rescue(timestamptz,int)', 'gov_handoff.gov_job_due(timestamptz,int)',
+    foreach f in array array['gov_handoff.gov_job_rescue(timestamptz,int)', 'gov_handoff.gov_job_due(timestamptz,int)', 'gov_handoff.gov_job_settle(int)',
         'gov_handoff.gov_job_deadlines(timestamptz,int)', 'gov_handoff.gov_job_rehome(int)', 'gov_handoff.gov_job_page_sweep(timestamptz,int)',
         'gov_handoff.gov_job_tidy(int)', 'gov_handoff.gov_job_tick(timestamptz,int)', 'public.fn_queue_route_worker_health()']::regprocedure[] loop
         execute format('alter function %s owner to gov_handoff_owner', f);

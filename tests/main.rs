@@ -153,6 +153,9 @@ mod soak;
 // What an ordinary role, a changed definition, retention or a key that comes again could do to us, and no longer can.
 mod adversary;
 
+// The same by the roles of the queue: idle transactions, locks through gates, and characters that cannot be sent.
+mod adversary_queue;
+
 // Parts of the gates that are written out more than once: each copy says the same.
 mod copies;
 

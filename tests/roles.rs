@@ -42,6 +42,8 @@ gov_job_rescue() gov_job_due() gov_job_deadlines() gov_job_rehome() gov_job_page
 gov_job_tick(): - x x -
 v_job_lane v_executor_subscription_health v_job_overdue v_queue_health v_iu_event_backlog v_iu_route_dead_letter_open: - r r r
 fn_queue_route_worker_health(): - x x x
+gov_batches_alone() gov_job_settle() gov_sent() gov_sendable(): - - - -
+gov_actor_bind(): - - x -
 gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -

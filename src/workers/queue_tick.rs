@@ -37,14 +37,20 @@ impl PageWorker for QueueTick {
         Self
     }
 
-    /// One round through the gates.
+    /// One round through the gates. One that fails keeps none of the others from its turn: what fails may be due to one
+    /// event or job, and is tried again in the next round.
     async fn page(&mut self, store: &mut Store, page: PageContext<'_>) -> Result<PageDone> {
-        let (mut rows, mut more) = (0, false);
+        let (mut rows, mut more, mut failed) = (0, false, Ok(()));
         for gate in GATES {
-            let ticked = store.tick(&page.term.lease, gate, page.begins).await?;
-            rows += ticked.done;
-            more |= ticked.more;
+            match store.tick(&page.term.lease, gate, page.begins).await {
+                Ok(ticked) => {
+                    rows += ticked.done;
+                    more |= ticked.more;
+                }
+                Err(e) => failed = failed.and(Err(e)),
+            }
         }
+        failed?;
         Ok(if more { PageDone::more(rows) } else { PageDone::idle(rows, PAUSE) })
     }
 }

@@ -43,8 +43,13 @@ fn states_of_the_server_are_named_by_the_driver() {
 }
 
 /// Where a kind of finding is named when it is raised, up to the quote before the name.
-const RAISED: [&str; 4] =
-    ["gov_handoff.gov_finding_raise('", "gov_handoff.gov_finding_sustain('", "kind: \"", "Flag::new(\""];
+const RAISED: [&str; 5] = [
+    "gov_handoff.gov_finding_raise('",
+    "gov_handoff.gov_finding_sustain('",
+    "gov_handoff.gov_emit_finding('",
+    "kind: \"",
+    "Flag::new(\"",
+];
 /// Kinds of other things: certificates, signals.
 const OTHERS: [&str; 3] = ["audit", "certify", "governance.handoff.selftest"];
 
@@ -78,8 +83,9 @@ fn a_kind_of_finding_is_computed_only_where_the_list_says_which() {
     for entry in std::fs::read_dir(root.join("migrations")).expect("the migrations") {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("a migration");
-        let calls = ["perform gov_handoff.gov_finding_raise(", "perform gov_handoff.gov_finding_sustain("];
-        if calls.iter().any(|call| text.split(call).skip(1).any(|rest| !rest.starts_with('\''))) {
+        let gates = ["gov_finding_raise(", "gov_finding_sustain(", "gov_emit_finding("];
+        let calls = gates.map(|gate| format!("perform gov_handoff.{gate}"));
+        if calls.iter().any(|call| text.split(call.as_str()).skip(1).any(|rest| !rest.starts_with('\''))) {
             found.insert(path.strip_prefix(root).expect("ours").display().to_string());
         }
     }
