@@ -6,13 +6,16 @@
 //!  stream    backlog through the slot     against the slower of pg_recvlogical to /dev/null and that SQL
 //!  sweep     a backlog that is seeded       against the same effects in pure SQL on one connection
 //!  latency   200 commits/s, one birth each, commit to durable handoff, against one commit's own round trip
+//!  family    the same with all workers, and with the feed    against the same without
+//!  scan      1,000 dirty groups among a million              against as many among ten thousand
+//!  unread    1,000 unread events among five million          against as many among a hundred thousand
 //!  passes    the certifying pass            against a bare sequential count(*) of the same table
 //!            the incremental pass           on a table ten and a hundred times as large against the smallest
 //!  memory    the process's high-water mark in each of these
 //! ```
 //!
 //! The product is the release binary as a child process; the server is the embedded one with fsync on.
-//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,sweep,latency,passes`.
+//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,sweep,latency,family,scan,unread,passes`.
 
 mod support;
 
@@ -20,7 +23,7 @@ use std::process::ExitCode;
 use support::options::Options;
 use support::report::Report;
 use support::world::World;
-use support::{backlog, latency, passes, sweep};
+use support::{backlog, family, latency, passes, scan, sweep, unread};
 
 fn main() -> ExitCode {
     let options = match Options::from_args(std::env::args().skip(1)) {
@@ -52,6 +55,15 @@ async fn measure(world: &World, options: &Options) -> Report {
     }
     if options.wants("latency") {
         latency::measure(world, options, &mut report).await;
+    }
+    if options.wants("family") {
+        family::measure(world, options, &mut report).await;
+    }
+    if options.wants("scan") {
+        scan::measure(world, options, &mut report).await;
+    }
+    if options.wants("unread") {
+        unread::measure(world, options, &mut report).await;
     }
     if options.wants("passes") {
         passes::measure(world, options, &mut report).await;

@@ -32,6 +32,8 @@ create table public.event_feed (
 comment on table public.event_feed is 'every event of event_outbox, by a position that grows in commit order; read it with fn_event_feed';
 -- A reader of one domain or stream must not walk over all others.
 create index event_feed_stream on public.event_feed (event_domain, event_stream, pos);
+-- Nor one of a rare type over the others of its stream.
+create index event_feed_type on public.event_feed (event_domain, event_stream, event_type, pos);
 
 -- Events that a gate inserted and that have no position yet. Row and event commit together. The worker deletes the row in
 -- the commit that gives the position. There is no key: an event that is noted twice gets one position.
@@ -242,21 +244,21 @@ begin
         raise exception 'you have read up to position %, and the feed ends at position %: this is another feed, or an older one', p_after, v_last
             using errcode = 'GH003', hint = 'was the database restored? catch up from the source of truth, then go on after position ' || v_last;
     end if;
-    if p_domain is null and p_stream is null then
+    if p_domain is null and p_type is null and p_stream is null then
         return query
             select f.pos, f.event_id, f.event_domain, f.event_type, f.event_stream, f.event_severity, f.event_subject_table,
                    f.event_subject_ref, gov_handoff.gov_sendable(f.actor_ref), gov_handoff.gov_sendable(o.canonical_address),
                    case when o.payload_classification = 'safe_metadata'
                              and (getdatabaseencoding() = 'UTF8' or gov_handoff.gov_sent(o.safe_payload::text) is not null)
                         then o.safe_payload end, o.occurred_at
-              from (select e.* from public.event_feed e
-                     where e.pos > coalesce(p_after, 0) and (p_type is null or e.event_type = p_type)
-                     order by e.pos limit v_limit) f
+              from (select e.* from public.event_feed e where e.pos > coalesce(p_after, 0) order by e.pos limit v_limit) f
               left join public.event_outbox o on o.id = f.event_id
              order by f.pos;
         return;
     end if;
-    -- Each stream of a domain is a stretch of an index, already in order. Only the stretches that are asked for are read.
+    -- Each stream of a domain, and each type of a stream, is a stretch of an index, already in order. Only the stretches that
+    -- are asked for are read. They are asked for as ranges of rows, in the order of one index: with plain equality the planner
+    -- may prefer to walk all positions and leave out the others.
     return query
         select f.pos, f.event_id, f.event_domain, f.event_type, f.event_stream, f.event_severity, f.event_subject_table,
                f.event_subject_ref, gov_handoff.gov_sendable(f.actor_ref), gov_handoff.gov_sendable(o.canonical_address),
@@ -269,10 +271,15 @@ begin
                  cross join unnest(case when p_stream is null then '{comment, review, update, birth, task, alert, health}'::text[]
                                         else array[p_stream] end) as s (stream)
                  cross join lateral (
-                       select k.* from public.event_feed k
-                        where k.event_domain = d.domain and k.event_stream = s.stream and k.pos > coalesce(p_after, 0)
-                          and (p_type is null or k.event_type = p_type)
-                        order by k.pos limit v_limit) e
+                       (select k.* from public.event_feed k
+                         where p_type is null and k.event_domain = d.domain and (k.event_stream, k.pos) > (s.stream, coalesce(p_after, 0))
+                           and k.event_stream <= s.stream
+                         order by k.event_stream, k.pos limit v_limit)
+                        union all
+                       (select k.* from public.event_feed k
+                         where k.event_domain = d.domain and k.event_stream = s.stream
+                           and (k.event_type, k.pos) > (p_type, coalesce(p_after, 0)) and k.event_type <= p_type
+                         order by k.event_type, k.pos limit v_limit)) e
                  order by e.pos limit v_limit) f
           left join public.event_outbox o on o.id = f.event_id
          order by f.pos;

@@ -91,6 +91,90 @@ as $$
 $$;
 comment on function gov_handoff.gov_feed_streams(text, text) is 'the streams of each domain that the feed has';
 
+-- The types of each stream that the feed has, found as its streams are.
+create function gov_handoff.gov_feed_types(p_domain text, p_stream text)
+returns table (event_domain text, event_stream text, event_type text) language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with recursive t as (
+        (select f.event_domain, f.event_stream, f.event_type from public.event_feed f
+          order by f.event_domain, f.event_stream, f.event_type limit 1)
+        union all
+        select n.event_domain, n.event_stream, n.event_type
+          from t cross join lateral (
+              select f.event_domain, f.event_stream, f.event_type from public.event_feed f
+               where (f.event_domain, f.event_stream, f.event_type) > (t.event_domain, t.event_stream, t.event_type)
+               order by f.event_domain, f.event_stream, f.event_type limit 1) n)
+    select t.event_domain, t.event_stream, t.event_type from t
+     where (p_domain is null or t.event_domain = p_domain) and (p_stream is null or t.event_stream = p_stream)
+$$;
+comment on function gov_handoff.gov_feed_types(text, text) is 'the types of each stream of the feed';
+
+-- Where in the feed there may be events for an actor: whole streams (the type is null), or single types of a stream. A type that
+-- is left out has no event for the actor, whatever its scope, its payload and its author. So a reader of a rare type, or one who
+-- muted a busy one, does not pay for the events between. p_all: every stream, because the actor's own events are asked for.
+--
+-- Of the rows of one recipient that match a type, the first step decides (event_resolution). A row without scope and filter
+-- matches every event of the type; the others may match. So at or before the lowest step that has such a row:
+--   may_open      some event may reach the recipient
+--   decides       every event is decided by a row of the recipient, muted or not
+--   surely_open   every event reaches the recipient, so none is a broadcast
+create function gov_handoff.gov_receivable(p_actor text, p_domain text, p_stream text, p_all boolean)
+returns table (event_domain text, event_stream text, event_type text) language sql stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+    with recursive mine (ref) as (
+        values (p_actor)
+        union
+        select m.group_ref from mine g join public.event_actor_member m on m.member_ref = g.ref
+    ), matched as materialized (
+        select t.event_domain, t.event_stream, t.event_type, s.recipient_ref, s.mute, k.step,
+               s.scope_subject_table is null and coalesce(s.scope_filter, '{}') = '{}' as always
+          from gov_handoff.gov_feed_types(p_domain, p_stream) t
+          join public.event_subscription s on not p_all and (select gov_handoff.gov_subscription_enabled())
+         cross join lateral (select gov_handoff.gov_subscription_step(s.event_domain, s.event_type, s.event_stream,
+                                                                      t.event_domain, t.event_type, t.event_stream) as step) k
+         where k.step is not null
+    ), placed as (
+        select m.*, min(m.step) filter (where m.always) over (partition by m.event_domain, m.event_stream, m.event_type, m.recipient_ref) as decisive,
+               bool_or(m.mute and m.always)
+                   over (partition by m.event_domain, m.event_stream, m.event_type, m.recipient_ref, m.step) as outweighed
+          from matched m
+    ), recipient as (
+        select p.event_domain, p.event_stream, p.event_type, p.recipient_ref,
+               bool_or(not p.mute and not p.outweighed) as may_open, bool_or(p.decisive is not null) as decides,
+               bool_or(p.decisive is not null) and not bool_or(p.mute) as surely_open
+          from placed p where p.decisive is null or p.step <= p.decisive
+         group by 1, 2, 3, 4
+    ), judged as (
+        select t.event_domain, t.event_stream, t.event_type,
+               -- Only an escalation names its recipients itself.
+               p_all or t.event_type like '%\_unacked'
+               or case when d.own_decides then d.own_may
+                       else d.own_may or d.group_may or not d.group_decides and not d.open
+                            and exists (select from public.v_event_known_actor a where a.actor_ref = p_actor) end as may
+          from gov_handoff.gov_feed_types(p_domain, p_stream) t
+         cross join lateral (
+             select coalesce(bool_or(r.may_open) filter (where r.recipient_ref = p_actor), false) as own_may,
+                    coalesce(bool_or(r.decides) filter (where r.recipient_ref = p_actor), false) as own_decides,
+                    coalesce(bool_or(r.may_open) filter (where r.recipient_ref <> p_actor and r.recipient_ref in (select m.ref from mine m)), false) as group_may,
+                    coalesce(bool_or(r.decides) filter (where r.recipient_ref <> p_actor and r.recipient_ref in (select m.ref from mine m)), false) as group_decides,
+                    coalesce(bool_or(r.surely_open), false) as open
+               from recipient r
+              where (r.event_domain, r.event_stream, r.event_type) = (t.event_domain, t.event_stream, t.event_type)) d
+    ), stream as (
+        select j.event_domain, j.event_stream, bool_and(j.may) as whole from judged j group by 1, 2
+    )
+    select s.event_domain, s.event_stream, null::text from stream s where s.whole
+    union all
+    select j.event_domain, j.event_stream, j.event_type
+      from judged j join stream s on (s.event_domain, s.event_stream) = (j.event_domain, j.event_stream)
+     where j.may and not s.whole
+$$;
+comment on function gov_handoff.gov_receivable(text, text, text, boolean) is 'streams, and types of streams, in which there may be events for an actor';
+
 -- Of these events, those that the actor receives. The rules are those of event_resolution, and a test compares the two. Each
 -- shape of event is decided once. A single event is looked at only where it matters: a subscription that matches the shape has
 -- a scope filter, or the event names recipients itself.
@@ -169,9 +253,12 @@ $$;
 comment on function gov_handoff.gov_events_resolved(uuid[]) is 'of these events, those whose issue was resolved, whose job ended or whose object was retired since';
 
 -- The next events that may be unread, above a position: those above the watermarks without an exception, and those that were
--- marked as unread. The arrays are the streams to look at, each with its watermark. Every branch stops at its limit.
-create function gov_handoff.gov_unread_candidates(p_actor text, p_domains text[], p_streams text[], p_throughs bigint[], p_after bigint,
-                                             p_limit int, p_include_self boolean)
+-- marked as unread. The arrays are where to look (gov_receivable), each with its watermark. Every branch stops at its limit.
+--
+-- A stretch is asked for as a range of rows, in the order of one index. With plain equality the planner may prefer to walk the
+-- positions of the whole feed and leave out the others.
+create function gov_handoff.gov_unread_candidates(p_actor text, p_domains text[], p_streams text[], p_types text[], p_throughs bigint[],
+                                             p_after bigint, p_limit int, p_include_self boolean)
 returns table (pos bigint, event_id uuid, event_domain text, event_type text, event_stream text, event_subject_table text)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -180,14 +267,28 @@ set enable_seqscan = off
 as $$
     select c.pos, c.event_id, c.event_domain, c.event_type, c.event_stream, c.event_subject_table
       from (select f.pos, f.event_id, f.event_domain, f.event_type, f.event_stream, f.event_subject_table
-              from unnest(p_domains, p_streams, p_throughs) as k (domain, stream, through)
+              from unnest(p_domains, p_streams, p_types, p_throughs) as k (domain, stream, type, through)
              cross join lateral (
                  select e.* from public.event_feed e
-                  where e.event_domain = k.domain and e.event_stream = k.stream and e.pos > greatest(k.through, p_after)
+                  where e.event_domain = k.domain and (e.event_stream, e.pos) > (k.stream, greatest(k.through, p_after))
+                    and e.event_stream <= k.stream
                     and (p_include_self or e.actor_ref <> p_actor)
                     and not exists (select from public.event_read_exception x where x.actor_ref = p_actor and x.pos = e.pos)
                     and not exists (select from public.event_read r where r.event_id = e.event_id and r.actor_ref = p_actor)
-                  order by e.pos limit p_limit) f
+                  order by e.event_stream, e.pos limit p_limit) f
+             where k.type is null
+            union all
+            select f.pos, f.event_id, f.event_domain, f.event_type, f.event_stream, f.event_subject_table
+              from unnest(p_domains, p_streams, p_types, p_throughs) as k (domain, stream, type, through)
+             cross join lateral (
+                 select e.* from public.event_feed e
+                  where e.event_domain = k.domain and e.event_stream = k.stream
+                    and (e.event_type, e.pos) > (k.type, greatest(k.through, p_after)) and e.event_type <= k.type
+                    and (p_include_self or e.actor_ref <> p_actor)
+                    and not exists (select from public.event_read_exception x where x.actor_ref = p_actor and x.pos = e.pos)
+                    and not exists (select from public.event_read r where r.event_id = e.event_id and r.actor_ref = p_actor)
+                  order by e.event_type, e.pos limit p_limit) f
+             where k.type is not null
             union all
             (select e.pos, e.event_id, e.event_domain, e.event_type, e.event_stream, e.event_subject_table
                from public.event_read_exception x join public.event_feed e on e.pos = x.pos
@@ -196,7 +297,7 @@ as $$
               order by x.pos limit p_limit)) c
      order by c.pos limit p_limit
 $$;
-comment on function gov_handoff.gov_unread_candidates(text, text[], text[], bigint[], bigint, int, boolean)
+comment on function gov_handoff.gov_unread_candidates(text, text[], text[], text[], bigint[], bigint, int, boolean)
     is 'the next events above a position that may be unread by an actor, before recipients and subjects are looked at';
 
 -- The unread events of an actor, the oldest first. Pages of candidates are read until enough of them are for the actor. A
@@ -209,6 +310,7 @@ as $$
 declare
     v_domains text[];
     v_streams text[];
+    v_types text[];
     v_throughs bigint[];
     v_after bigint := 0;
     v_page int := least(greatest(p_limit, 16), 1024);
@@ -223,16 +325,16 @@ declare
     v_resolved uuid[];
     v_shown bigint;
 begin
-    select array_agg(s.event_domain), array_agg(s.event_stream), array_agg(coalesce(m.through, 0))
-      into v_domains, v_streams, v_throughs
-      from gov_handoff.gov_feed_streams(p_domain, p_stream) s
+    select array_agg(s.event_domain), array_agg(s.event_stream), array_agg(s.event_type), array_agg(coalesce(m.through, 0))
+      into v_domains, v_streams, v_types, v_throughs
+      from gov_handoff.gov_receivable(p_actor, p_domain, p_stream, p_include_self) s
       left join public.event_read_mark m
         on m.actor_ref = p_actor and m.event_domain = s.event_domain and m.event_stream = s.event_stream;
     while v_left > 0 loop
         select array_agg(c.pos order by c.pos), array_agg(c.event_id order by c.pos), array_agg(c.event_domain order by c.pos),
                array_agg(c.event_type order by c.pos), array_agg(c.event_stream order by c.pos), array_agg(c.event_subject_table order by c.pos)
           into v_pos, v_ids, v_domain, v_type, v_stream, v_table
-          from gov_handoff.gov_unread_candidates(p_actor, v_domains, v_streams, v_throughs, v_after, v_page, p_include_self) c;
+          from gov_handoff.gov_unread_candidates(p_actor, v_domains, v_streams, v_types, v_throughs, v_after, v_page, p_include_self) c;
         exit when v_pos is null;
         v_found := gov_handoff.gov_received(p_actor, v_ids, v_domain, v_type, v_stream, v_table);
         if p_include_self then
@@ -688,7 +790,7 @@ begin
     for f in
         select p.oid::regprocedure from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace
-               and p.proname in ('gov_feed_streams', 'gov_received', 'gov_events_resolved', 'gov_unread_candidates',
+               and p.proname in ('gov_feed_streams', 'gov_feed_types', 'gov_receivable', 'gov_received', 'gov_events_resolved', 'gov_unread_candidates',
                                  'gov_unread', 'gov_actor_bind', 'gov_actor_note', 'gov_read_compact', 'gov_event_deliver')
             or p.pronamespace = 'public'::regnamespace
                and p.proname in ('fn_event_unread', 'fn_event_unread_count', 'fn_event_mark_read', 'fn_event_mark_unread',
@@ -705,7 +807,8 @@ grant execute on function public.fn_event_unread(text, text, text, int, boolean,
     public.fn_event_mark_read(text, uuid[]), public.fn_event_mark_unread(text, uuid[]), public.fn_event_mark_all_read(text, bigint, text, text),
     public.fn_event_ack(text, uuid, text), public.fn_event_board(text, text, text, text, int, bigint)
     to gov_handoff_operator, gov_handoff_producer, gov_handoff_executor;
-grant execute on function public.fn_event_recipients(uuid) to gov_handoff_producer, gov_handoff_executor;
+grant execute on function public.fn_event_recipients(uuid), public.fn_event_feed_head(), public.fn_event_feed(bigint, int, text, text, text)
+    to gov_handoff_producer, gov_handoff_executor;
 grant select, insert, update, delete on public.event_read_mark, public.event_read_exception, public.event_delivery to gov_handoff_owner;
 grant select, insert on public.event_read to gov_handoff_owner;
 grant select on public.job_queue, public.event_feed to gov_handoff_owner;

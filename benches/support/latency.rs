@@ -21,18 +21,18 @@ const ROUND_TRIPS: u32 = 1_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What one daemon took for a steady stream of births.
-struct Steady {
-    p50: f64,
+pub struct Steady {
+    pub p50: f64,
     p99: f64,
     max: f64,
-    resident_kib: u64,
+    pub resident_kib: u64,
     before: (f64, f64),
     after: (f64, f64),
 }
 
 pub async fn measure(world: &World, options: &Options, report: &mut Report) {
-    let rows = WARM_UP + options.seconds * COMMITS_PER_SECOND;
-    let steady = steadily(world, rows, "live", "gov_handoff_intake,gov_event_feed").await;
+    let rows = commits(options.seconds);
+    let steady = steadily(world, options.seconds, "live", "gov_handoff_intake,gov_event_feed", "").await;
     let Steady { p50, p99, max, resident_kib, before, after } = steady;
     // The lower of before and after, which is the stricter limit.
     let (limit, hot) = (before.0.min(after.0), before.1.min(after.1));
@@ -47,14 +47,18 @@ pub async fn measure(world: &World, options: &Options, report: &mut Report) {
     report.add("commit to handoff, p50", "ms", p50, limit, Goal::AtMost(3.0));
     report.add("commit to handoff, p99", "ms", p99, limit, Goal::AtMost(10.0));
     report.memory("live stream, memory", resident_kib);
-    // The position in the feed is in the same commit. The worker that gives positions to all other events runs beside it.
-    let alone = steadily(world, rows, "alone", "gov_handoff_intake").await;
-    report.add("p50 beside the feed's worker", "ms", p50, alone.p50, Goal::AtMost(1.2));
 }
 
-async fn steadily(world: &World, rows: u32, database: &str, workers: &str) -> Steady {
+fn commits(seconds: u32) -> u32 {
+    WARM_UP + seconds * COMMITS_PER_SECOND
+}
+
+/// A steady stream of births for some seconds, into a database of its own that `prepare` has changed. The slot is gone afterwards.
+pub async fn steadily(world: &World, seconds: u32, database: &str, workers: &str, prepare: &str) -> Steady {
+    let rows = commits(seconds);
     let client = world.install(database).await;
     let url = world.url(database);
+    client.batch_execute(prepare).await.expect("prepare the database");
     run(&url, &["replication", "setup"]);
     settle(&client).await;
     let before = round_trip(&client).await;
@@ -70,6 +74,7 @@ async fn steadily(world: &World, rows: u32, database: &str, workers: &str) -> St
     drop(daemon);
     let after = round_trip(&client).await;
     let (p50, p99, max) = distances(&client).await;
+    run(&url, &["replication", "teardown"]);
     Steady { p50, p99, max, resident_kib, before, after }
 }
 

@@ -25,7 +25,7 @@ impl Options {
                 // Cargo's own.
                 "--bench" => {}
                 other => {
-                    let known = "--rows N, --seconds N, --quick and --only poll,stream,sweep,latency,passes";
+                    let known = "--rows N, --seconds N, --quick and --only poll,stream,sweep,latency,family,scan,unread,passes";
                     return Err(format!("{other} is not known; there are {known}"));
                 }
             }

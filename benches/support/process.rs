@@ -38,8 +38,14 @@ pub fn run(url: &str, args: &[&str]) {
 
 impl Daemon {
     pub fn start(url: &str, args: &[&str]) -> Self {
+        Self::start_with(url, args, &[])
+    }
+
+    pub fn start_with(url: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let begun = Instant::now();
-        let child = command(url, args).stdout(Stdio::null()).spawn().expect("the binary starts");
+        let mut command = command(url, args);
+        let child =
+            command.envs(env.iter().copied()).stdout(Stdio::null()).spawn().expect("the binary starts");
         Self { child, begun }
     }
 
