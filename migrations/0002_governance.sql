@@ -12,7 +12,7 @@ create schema gov_handoff;
 --   batches      shared by every gate that records; exclusive for types, trust, definitions and retention, which no batch may overlap
 --   definitions  exclusive for a gate that changes a source
 --   rehearsals   exclusive for a selftest, alone and for as long as it runs (0009)
---   feed         exclusive for whoever gives positions in the feed, and for retention (0019)
+--   feed         exclusive for a gate that gives positions in the feed, and for retention (0019)
 --
 -- A transaction that takes several locks takes them in this order:
 --

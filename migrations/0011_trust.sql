@@ -94,7 +94,7 @@ begin
     end if;
     v_known := v_definition #> '{trust,producers}';
     if v_known is null then
-        raise exception 'source % has no list of producers: whoever may write its table is trusted', p_source
+        raise exception 'source % has no list of producers: every role that may write its table is trusted', p_source
             using errcode = 'GH003', hint = 'give it a list, trust = { producers = [...] }, with gov-handoff sources apply';
     end if;
     changed := (v_known ? p_producer) <> p_trusted;

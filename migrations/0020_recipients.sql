@@ -146,7 +146,7 @@ select r.event_id, r.actor_ref, r.step,
   from gov_handoff.event_resolution r where not r.muted;
 comment on view public.v_event_recipient is 'who each event is for; ask for one event_id, or for a few';
 comment on column public.v_event_recipient.event_id is 'the event';
-comment on column public.v_event_recipient.actor_ref is 'the recipient: whoever a subscription names, and each member of it';
+comment on column public.v_event_recipient.actor_ref is 'the recipient: the actor that a subscription names, and each member of it';
 comment on column public.v_event_recipient.step is 'the step that decided: 0 addressed, 1 exact, 2 domain wildcard, 3 stream wildcard, 4 domain only, 5 any domain, 6 broadcast';
 comment on column public.v_event_recipient.step_name is 'the step as a word';
 comment on column public.v_event_recipient.via is 'the recipient of the subscription that decided: the actor itself, or a group it belongs to; null for a broadcast';

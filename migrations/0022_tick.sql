@@ -150,7 +150,7 @@ $$;
 comment on function gov_handoff.gov_tick_gather(timestamptz) is 'counts new pieces of the delayed lane into their groups; up to 5,000 a call';
 
 -- One group that is due. It is due after a time without a new piece, at the latest ten times as long after its first one,
--- so that a steady trickle does not wait for ever. From the threshold on one roll-up event stands for the pieces; below it
+-- so that a steady trickle does not wait indefinitely. From the threshold on one roll-up event stands for the pieces; below it
 -- the pieces are released. What leaves the lane and what is emitted commit together.
 create function gov_handoff.gov_tick_delayed(p_now timestamptz)
 returns table (done bigint, more boolean) language plpgsql

@@ -32,7 +32,7 @@ pub fn failpoint(name: &str) {
 #[cfg(not(debug_assertions))]
 pub fn failpoint(_: &str) {}
 
-/// Stops a loop at a named turn, and nothing else: it waits for ever. `GOV_HANDOFF_FAILPOINT=name:count:stall`.
+/// Stops a loop at a named turn, and nothing else: it waits indefinitely. `GOV_HANDOFF_FAILPOINT=name:count:stall`.
 #[cfg(debug_assertions)]
 pub async fn stall(name: &str) {
     use std::sync::OnceLock;

@@ -35,7 +35,7 @@ pub struct Loop {
     kind: &'static str,
 }
 
-/// Enters a loop. `patience` is how long one turn may take at the very most, whatever happens to the server.
+/// Enters a loop. `patience` is how long one turn may take at most, even if the server fails.
 #[must_use]
 pub fn enter(kind: &'static str, worker: &str, patience: Duration) -> Loop {
     let patience = config::pulse_patience().unwrap_or(patience);

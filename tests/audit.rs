@@ -264,7 +264,7 @@ async fn a_capture_is_missed_though_another_signal_of_its_row_was_retired() {
     let signals = format!("select count(*) from event_outbox where {SIGNALS}");
     assert_eq!(db.number(&signals).await, 0, "what was retired is not emitted with the rest of its row");
     assert_eq!(audited(&db, &FULL).await.0, 0);
-    // Registered anew, neither the whole keys nor the others are read again.
+    // Registered again, neither the whole keys nor the others are read again.
     done(&db.url, &["sources", "remove", "birth_registry"]).await;
     done(&db.url, &["sources", "apply"]).await;
     once(&db.url).await;

@@ -1,4 +1,4 @@
-//! Dead-letter, never drop; refuse, never retry for ever: what becomes of a row that the database refuses.
+//! Dead-letter, never drop; refuse, never retry indefinitely: what becomes of a row that the database refuses.
 
 use crate::support::adopted::adopted;
 use crate::support::{Daemon, Database, active, cli, done, migrated, until};

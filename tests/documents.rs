@@ -65,3 +65,62 @@ fn the_readme_is_short() {
     let lines = read(&root().join("README.md")).lines().count();
     assert!(lines <= 120, "{lines} lines; what is more than an overview belongs to docs/");
 }
+
+#[test]
+fn the_glossary_defines_each_term_once() {
+    let page = read(&root().join("docs/glossary.md"));
+    let heads = page.lines().filter_map(|l| l.strip_prefix("**")?.split_once("**").map(|(term, _)| term));
+    let terms: Vec<_> = heads.map(str::to_lowercase).collect();
+    let distinct: BTreeSet<_> = terms.iter().collect();
+    assert!(terms.len() > 60, "only {} terms were found", terms.len());
+    let twice = |term: &&&String| terms.iter().filter(|other| other == *term).count() > 1;
+    let twice: Vec<_> = distinct.iter().filter(twice).collect();
+    assert!(twice.is_empty(), "defined twice: {twice:?}");
+}
+
+/// Wordings that STYLE replaces, and how.
+const ODD: [(&str, &str); 6] = [
+    ("for ever", "indefinitely"),
+    ("anew", "again"),
+    ("whoever", "the actor by name"),
+    ("is no superuser", "is not a superuser"),
+    ("no row any more", "the row is gone"),
+    ("at the very most", "at most"),
+];
+
+#[test]
+fn documents_and_comments_use_plain_words() {
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for page in std::fs::read_dir(root().join("docs")).expect("the pages") {
+        let page = page.expect("an entry").path();
+        texts.push((page.display().to_string(), read(&page)));
+    }
+    texts.extend(["README.md", "ARCHITECTURE.md"].map(|page| (page.to_owned(), read(&root().join(page)))));
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let comments =
+                    read(&path).lines().filter(|l| l.contains("//")).collect::<Vec<_>>().join("\n");
+                texts.push((path.display().to_string(), comments));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (name, text) in &texts {
+        let text = text.to_lowercase();
+        let has = |odd: &str| {
+            text.match_indices(odd).any(|(at, _)| {
+                let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+                !part(text[..at].chars().next_back()) && !part(text[at + odd.len()..].chars().next())
+            })
+        };
+        let odd = ODD.iter().filter(|(odd, _)| has(odd));
+        found.extend(odd.map(|(odd, plain)| format!("{name}: `{odd}`, write `{plain}`")));
+    }
+    assert!(texts.len() > 200, "only {} texts were found", texts.len());
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

@@ -108,7 +108,7 @@ async fn the_intake_leaves_a_checkpoint_of_its_run() {
         assert!(!summary[field].is_null(), "{field} of {summary}");
     }
     assert_eq!(daemon.sigterm().await, 0, "{}", daemon.log());
-    // Another run counts anew.
+    // Another run counts again.
     let _again = Daemon::running(&db, "poll", &QUICK).await;
     db.births("c", 2).await;
     db.until("select last_run_summary ->> 'rows_seen' = '2' from gov_worker_cursor where source_name = 'birth_registry'").await;

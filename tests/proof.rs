@@ -213,7 +213,7 @@ async fn what_retention_took_is_never_emitted_again() {
     assert_eq!(cli(&db.url, &["audit", "--full"]).await.code, 0);
     let out = done(&db.url, &["retire", "--before", "2999-01-01"]).await;
     assert!(out.contains("3,633 certified signals retired"), "{out}");
-    // The history of certificates goes with them, so that it does not grow for ever; the latest of each source stays.
+    // The history of certificates goes with them, so that it does not grow indefinitely; the latest of each source stays.
     assert!(out.contains("old certificates, heartbeats and announcements removed"), "{out}");
     let history = "select count(*) from event_outbox where event_type = 'governance.handoff.certified'";
     assert_eq!(db.number(history).await, 0);

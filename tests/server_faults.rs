@@ -179,7 +179,7 @@ async fn a_table_of_ours_that_somebody_locks_delays_and_piles_up_no_sessions() {
     server.recovers().await;
 }
 
-/// The server's clock stepped by moving what was written by it, for the writer that hangs: one that lives writes anew.
+/// The server's clock stepped by moving what was written by it, for the writer that hangs: one that lives writes again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_stepped_neither_stops_nor_doubles_anything() {
     let mut server = Server::start(&[], "").await;

@@ -1,5 +1,5 @@
 //! What happens to servers, with servers it happens to: a standby, a failover, a backup put back, a dump loaded elsewhere,
-//! transaction ids half way round. Nothing is lost, nothing is handed off twice, and what cannot be trusted is compared anew.
+//! transaction ids half way round. Nothing is lost, nothing is handed off twice, and what cannot be trusted is compared again.
 
 use std::path::Path;
 use std::process::Command;

@@ -266,7 +266,7 @@ async fn who_drains_or_promotes_is_the_holder_of_a_fresh_lease_or_an_operator() 
         let operator = connect(&db.url_as(&format!("drains_operator_{}", db.name))).await;
         operator.batch_execute(&gate).await.expect("an operator");
     }
-    // Expired, though nobody took it: not renewed, not fenced through, and claimed anew under another term.
+    // Expired, though nobody took it: not renewed, not fenced through, and claimed again under another term.
     db.sql("update queue_heartbeat set last_tick_at = clock_timestamp() - interval '2 minutes'").await;
     assert_eq!(code(&drain(held)).await, "GH001");
     let renewed = "select gov_handoff.gov_lease_renew('gov_handoff_intake', 'me', 1)::text";

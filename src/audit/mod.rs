@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// The worker under whose name the place of each source's audit is stored, whoever audits.
+/// The worker under whose name the place of each source's audit is stored. The command uses it too.
 pub const WORKER: &str = "gov_periodic_full_audit";
 /// The lease of an audit. The worker and the command take it in turns: the worker keeps a lease of its own as well.
 pub const LEASE: &str = "gov_handoff_audit";

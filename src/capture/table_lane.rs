@@ -38,7 +38,7 @@ const BROKEN_PAUSE: Duration = Duration::from_secs(5);
 /// A pass that gave way to a session that waited for the source's lock is tried again after this time.
 const GAVE_WAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a turn may take at the very most. A certifying pass of a very large source is one turn.
+/// How long a turn may take at most. A certifying pass of a very large source is one turn.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Runs sessions until told to stop. After an error the next session starts over from what is durable.

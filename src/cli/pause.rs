@@ -1,4 +1,4 @@
-//! `pause` and `resume`: an operator lets a worker rest. It keeps its lease and ticks, so nothing takes it for silent.
+//! `pause` and `resume`: an operator pauses a worker. The worker keeps its lease and ticks, so it does not count as silent.
 
 use crate::cli::{known, output};
 use crate::config::Config;

@@ -70,7 +70,7 @@ async fn again(session: &mut Option<Session<role::Onlooker>>, config: &Config, j
         Some(session) => session,
         None => session.insert(connect::open_observer(&config.target, "gov-handoff status").await?),
     };
-    // A terminal is drawn anew; into a file one picture follows the other.
+    // On a terminal each picture replaces the last one; in a file they follow each other.
     if std::io::stdout().is_terminal() && !json {
         output::part("\u{1b}[H\u{1b}[2J");
     }

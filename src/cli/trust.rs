@@ -138,7 +138,7 @@ async fn preview(
         return Err(Error::new(
             Kind::Refused,
             format!(
-                "source {} has no list of producers: whoever may write its table is trusted",
+                "source {} has no list of producers: every role that may write its table is trusted",
                 change.source
             ),
         ));

@@ -52,7 +52,7 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// By its name in the watchdog's answer. A word that this program does not know is no good news.
+    /// By its name in the watchdog's answer. An unknown word counts as critical.
     #[must_use]
     pub fn of(name: &str) -> Self {
         match name {

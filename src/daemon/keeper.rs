@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The longest time between two rounds.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long a turn may take at the very most: each of its statements has a deadline of its own, of about a lease.
+/// How long a turn may take at most: each of its statements has a deadline of its own, of about a lease.
 pub(super) fn patience(ttl: Duration) -> Duration {
     (ttl * 8).max(Duration::from_secs(60))
 }

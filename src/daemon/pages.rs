@@ -109,7 +109,7 @@ impl PageDone {
     }
 }
 
-/// How long a page may take at the very most.
+/// How long a page may take at most.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// How often a worker without work turns.
 const TURN_EVERY: Duration = Duration::from_secs(30);

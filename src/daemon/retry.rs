@@ -41,7 +41,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const UNREADABLE_EVERY: Duration = Duration::from_secs(60);
 /// Looking may take at most one part in this many of the lane's time.
 const LOOK_SHARE: u32 = 20;
-/// How long a turn may take at the very most: many retries under load, each with a deadline of its own.
+/// How long a turn may take at most: many retries under load, each with a deadline of its own.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Rows read again per statement.
 const CHUNK: i64 = 100;

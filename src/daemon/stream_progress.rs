@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn whoever_waits_for_a_position_hears_of_it_and_nobody_else_is_woken() {
+    async fn a_task_that_waits_for_a_position_is_woken_and_no_other() {
         let progress = streaming();
         let watcher = progress.state.subscribe();
         progress.move_to(5.into());

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 const STATEMENT: Duration = Duration::from_secs(2);
 /// The time limit of a look, including opening a session. Scrapers give up after ten seconds.
 const LOOK: Duration = Duration::from_secs(4);
-/// How long an answer is kept, an error as well: a server in trouble is not asked for every request.
+/// How long an answer is kept, an error as well: a server that answers slowly or not at all is not asked for every request.
 const FRESH: Duration = Duration::from_secs(1);
 /// How many requests may wait for an answer.
 const WAITING: usize = 16;

@@ -1,4 +1,4 @@
-//! `gov_event_feed`: a position for every event, whoever inserted it.
+//! `gov_event_feed`: a position for every event, also for one that was inserted past every gate.
 //!
 //! The intake gives positions to its own signals, in the commit that records them (`gov_feed_signals`). This worker gives
 //! positions to all other events. It finds them in two ways:

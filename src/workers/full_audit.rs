@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A page is a few chunks of one audit. Each chunk stores its place, so a kill repeats the reading of one chunk. The
-//! command `audit` uses the same places and the same lease: whoever comes second goes on where the first one stopped.
+//! command `audit` uses the same places and the same lease: each goes on where the other one stopped.
 //! The worker gives the lease back after each page and pauses, so an operator's audit waits for a few seconds only.
 
 use crate::audit::{self, Audit, AuditPhase, Progress, Scope};

@@ -36,7 +36,7 @@ use tokio_postgres::error::SqlState;
 /// A stream that lasted this long did work: the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(5);
 
-/// How long a turn may take at the very most: creating a slot waits for every running transaction, for a minute.
+/// How long a turn may take at most: creating a slot waits for every running transaction, for a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Keeps a stream open and reports to the mode machine how it fares.

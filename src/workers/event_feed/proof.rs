@@ -96,7 +96,7 @@ impl FeedLedger {
     /// Ends a comparison: the frontier, the certificate, and the finding if anything was out of order.
     pub async fn compared(&mut self, store: &Store, term: &Term, ended: Comparison) -> Result<()> {
         let Comparison { snapshot, relation, why, many, events, missing, orphans, begun, .. } = ended;
-        // On another server, with another table, and after many events came at once, events without a position are no surprise.
+        // On another server, with another table, and after many events came at once, events without a position are expected.
         let is_expected = why.is_some() || many;
         let surprising = !is_expected && missing > 0 || orphans > 0;
         if surprising {
