@@ -38,30 +38,22 @@ pub struct Member {
 /// The name of the intake, unless the configuration gives it another one.
 pub const INTAKE: &str = "gov_handoff_intake";
 
+/// A member, whose function is boxed so that all have one type.
+macro_rules! member {
+    ($name:expr, $run:path) => {
+        Member { name: $name, run: |config, once, stop| Box::pin($run(config, once, stop)) }
+    };
+}
+
 /// In the order in which a single run goes through them: each may leave work for the next.
 pub const FAMILY: &[Member] = &[
-    Member { name: INTAKE, run: |config, once, stop| Box::pin(intake::run(config, once, stop)) },
-    Member { name: backfill::NAME, run: |config, once, stop| Box::pin(backfill::run(config, once, stop)) },
-    Member {
-        name: input_gate::NAME,
-        run: |config, once, stop| Box::pin(input_gate::run(config, once, stop)),
-    },
-    Member {
-        name: candidate_scan::NAME,
-        run: |config, once, stop| Box::pin(candidate_scan::run(config, once, stop)),
-    },
-    Member {
-        name: full_audit::NAME,
-        run: |config, once, stop| Box::pin(full_audit::run(config, once, stop)),
-    },
-    Member {
-        name: event_feed::NAME,
-        run: |config, once, stop| Box::pin(event_feed::feed(config, once, stop)),
-    },
-    Member {
-        name: queue_tick::NAME,
-        run: |config, once, stop| Box::pin(queue_tick::tick(config, once, stop)),
-    },
+    member!(INTAKE, intake::run),
+    member!(backfill::NAME, backfill::run),
+    member!(input_gate::NAME, input_gate::run),
+    member!(candidate_scan::NAME, candidate_scan::run),
+    member!(full_audit::NAME, full_audit::run),
+    member!(event_feed::NAME, event_feed::feed),
+    member!(queue_tick::NAME, queue_tick::tick),
 ];
 
 /// The members that the configuration asks for.

@@ -105,7 +105,9 @@ fn number(name: &str) -> Option<u64> {
 fn seeds() -> Vec<u64> {
     let fresh = || u64::from(uuid::Uuid::new_v4().as_fields().0);
     match std::env::var("HOSTILE_SEEDS") {
-        // Three, odd and even: an odd seed plays in a WIN1252 database, with rows that cannot be encoded.
+        // Odd and even: an odd seed plays in a WIN1252 database, with rows that cannot be encoded. Beside the other tests one of
+        // each is played; each run draws new ones.
+        Err(_) if !long() => vec![fresh() | 1, fresh() & !1],
         Err(_) => vec![fresh() | 1, fresh() & !1, fresh() | 1],
         Ok(text) => match text.strip_prefix('x') {
             Some(count) => (0..count.parse::<u32>().expect("HOSTILE_SEEDS=x10")).map(|_| fresh()).collect(),
