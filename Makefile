@@ -8,11 +8,19 @@ DEMO_ARGS ?=
 # Arguments of the soak, as in: make soak SOAK_ARGS="--minutes 60"
 SOAK_ARGS ?=
 
-# Writes docs/sql.md from the comments in the catalogue; a test says when it is out of date.
+# Writes docs/commands.md from the help of the commands and docs/sql.md from the comments in the catalogue; tests say when they
+# are out of date.
 docs: pg
+	GOV_HANDOFF_WRITE_DOCS=1 cargo test --lib the_page_of_commands
 	GOV_HANDOFF_WRITE_DOCS=1 cargo test --test it sql_reference::the_page
 
-.PHONY: docs demo test hostile hostile-all lint bench soak pg clean
+.PHONY: docs release-freeze demo test hostile hostile-all lint bench soak pg clean
+
+# When a version is released: writes the checksums of its migrations, a database as it makes it, and its heading in CHANGELOG.md.
+# From then on the tests refuse an altered migration, and upgrade that database. Commit what it writes, and tag.
+release-freeze: pg
+	@.ci/need-15
+	GOV_HANDOFF_FREEZE=1 cargo test --test it upgrade::
 
 demo: pg
 	cargo build --release

@@ -27,8 +27,8 @@
 --
 -- or, with one role for both, `alter role gov_handoff replication`; polling needs neither. A role that streams but does not
 -- own the tables cannot make the publication: run replication/publication.sql (or `gov-handoff replication setup`) once as
--- the owner. The slot it can make itself, also when it has to be made anew. Passwords stand in the URLs or in PGPASSWORD; files
--- of libpq (.pgpass, services) are not read. Operators: `grant gov_handoff_operator to …`. To let the daemon see how far standbys
+-- the owner. The slot it can make itself, also when it has to be made anew. Passwords stand in the URLs, in PGPASSWORD or in
+-- ~/.pgpass. Operators: `grant gov_handoff_operator to …`. To let the daemon see how far standbys
 -- are behind, and slow down for them: `grant pg_read_all_stats to gov_handoff`.
 
 do $$

@@ -209,6 +209,29 @@ fn coloured(terminal: bool, var: impl Fn(&str) -> Option<String>) -> bool {
     forced || terminal && !is("CLICOLOR", "0") && !is("TERM", "dumb")
 }
 
+/// What the service manager wants to be told, and where; see `sd_notify(3)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceManager {
+    /// A path, or after `@` a name in the abstract namespace.
+    pub socket: String,
+    /// It ends a process that says nothing for this long.
+    pub watchdog: Option<Duration>,
+}
+
+/// The service manager that started this process, if it wants to be told how the process fares.
+#[must_use]
+pub fn service_manager() -> Option<ServiceManager> {
+    manager_of(std::process::id(), |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+fn manager_of(pid: u32, var: impl Fn(&str) -> Option<String>) -> Option<ServiceManager> {
+    let socket = var("NOTIFY_SOCKET").filter(|socket| socket.starts_with(['/', '@']))?;
+    // The watchdog may be another process's: a shell that started this one.
+    let ours = var("WATCHDOG_PID").is_none_or(|of| of == pid.to_string());
+    let micros = var("WATCHDOG_USEC").and_then(|micros| micros.parse().ok()).filter(|micros| *micros > 0);
+    Some(ServiceManager { socket, watchdog: micros.filter(|_| ours).map(Duration::from_micros) })
+}
+
 /// The point at which a test wants this process killed; debug builds only.
 #[cfg(debug_assertions)]
 #[must_use]
@@ -252,7 +275,25 @@ fn read_file(path: &Path) -> Result<Layer> {
 
 #[cfg(test)]
 mod tests {
-    use super::coloured;
+    use super::{Duration, ServiceManager, coloured, manager_of};
+
+    #[test]
+    fn a_service_manager_is_told_where_it_listens_and_its_watchdog_is_ours_alone() {
+        let with = |vars: &[(&str, &str)]| {
+            manager_of(7, |name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        let told = |socket: &str, watchdog| Some(ServiceManager { socket: socket.to_owned(), watchdog });
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&[("NOTIFY_SOCKET", "relative")]), None);
+        assert_eq!(with(&[("NOTIFY_SOCKET", "/run/n")]), told("/run/n", None));
+        let (socket, micros) = (("NOTIFY_SOCKET", "@n"), ("WATCHDOG_USEC", "2000000"));
+        let two = Some(Duration::from_secs(2));
+        assert_eq!(with(&[socket, micros]), told("@n", two));
+        assert_eq!(with(&[socket, micros, ("WATCHDOG_PID", "7")]), told("@n", two));
+        assert_eq!(with(&[socket, micros, ("WATCHDOG_PID", "8")]), told("@n", None));
+        assert_eq!(with(&[socket, ("WATCHDOG_USEC", "0")]), told("@n", None));
+        assert_eq!(with(&[socket, ("WATCHDOG_USEC", "soon")]), told("@n", None));
+    }
 
     #[test]
     fn colour_follows_the_usual_variables() {

@@ -3,6 +3,8 @@
 //! `/livez` asks this module and nothing else, so the answer depends on no database. A loop enters its name when it begins, and
 //! says at each turn that it still turns. It is stalled if it has not turned for longer than it ever should. A loop whose task
 //! ended is gone from the list: who started it starts it again, or the process ends.
+//!
+//! The service manager is told from here too: that the daemon is ready ([`is_settled`]), and that its loops turn.
 
 use crate::config;
 use crate::failpoint;
@@ -17,6 +19,8 @@ struct Entry {
     name: String,
     turned: Instant,
     patience: Duration,
+    /// This loop knows where its worker stands: the lease is ours, or another instance's.
+    settled: bool,
 }
 
 /// A loop as onlookers see it.
@@ -41,7 +45,13 @@ pub fn enter(kind: &'static str, worker: &str, patience: Duration) -> Loop {
     let patience = config::pulse_patience().unwrap_or(patience);
     with(|loops| {
         let number = loops.last().map_or(0, |last| last.number + 1);
-        loops.push(Entry { number, name: format!("{worker} {kind}"), turned: Instant::now(), patience });
+        loops.push(Entry {
+            number,
+            name: format!("{worker} {kind}"),
+            turned: Instant::now(),
+            patience,
+            settled: false,
+        });
         Loop { number, kind }
     })
 }
@@ -55,6 +65,15 @@ impl Loop {
             }
         });
         failpoint::stall(self.kind).await;
+    }
+
+    /// The database answered, and so the worker of this loop holds its lease or stands by.
+    pub fn settle(&self) {
+        with(|loops| {
+            if let Some(entry) = loops.iter_mut().find(|entry| entry.number == self.number) {
+                entry.settled = true;
+            }
+        });
     }
 }
 
@@ -74,6 +93,12 @@ pub fn seen() -> Vec<LoopSeen> {
         };
         loops.iter().map(seen).collect()
     })
+}
+
+/// Whether a worker of this process holds its lease, or stands by for another instance.
+#[must_use]
+pub fn is_settled() -> bool {
+    with(|loops| loops.iter().any(|entry| entry.settled))
 }
 
 fn with<T>(work: impl FnOnce(&mut Vec<Entry>) -> T) -> T {

@@ -218,3 +218,15 @@ mod consumers;
 
 // docs/sql.md is what the catalogue says, and each of its examples runs.
 mod sql_reference;
+
+// What the service manager hears: ready, alive, stopping, over a real unix socket.
+mod service_manager;
+
+// Image, compose, unit and manifest: parsed, linted by the tools that are here, and their roles tried on a real server.
+mod deployment;
+
+// Releases: a released migration is never altered, and a database that a release made is upgraded.
+mod upgrade;
+
+// The commands of the documents, copied line by line: tutorial, README and every other page, each in a session of its own.
+mod walkthrough;

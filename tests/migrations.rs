@@ -8,7 +8,7 @@ use crate::support::{
 use crate::untouched::catalogue;
 
 /// Every relation, function and type of the database, with its privileges.
-async fn objects(db: &Database) -> Vec<String> {
+pub async fn objects(db: &Database) -> Vec<String> {
     let query = "
         select 'class ' || c.oid::regclass::text || ' ' || c.relkind::text || ' ' || array(
                    select a::text from aclexplode(coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's'::\"char\" else 'r'::\"char\" end, c.relowner))) a

@@ -222,6 +222,9 @@ pub enum Command {
     Man {
         /// The folder; without it the page of gov-handoff itself is printed
         folder: Option<PathBuf>,
+        /// Print all commands as one page in Markdown
+        #[arg(long, conflicts_with = "folder")]
+        markdown: bool,
     },
     /// Print a completion script for your shell
     #[command(after_help = "Example: gov-handoff completions bash > /etc/bash_completion.d/gov-handoff")]

@@ -1,13 +1,18 @@
 //! `man`: the man pages, made from the same descriptions as the help.
 
 use crate::cli::args::Arguments;
+use crate::cli::{output, reference};
 use crate::error::codes::CONFIG;
 use crate::error::{Error, Result};
 use clap::CommandFactory;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub fn run(folder: Option<&Path>) -> Result<ExitCode> {
+pub fn run(folder: Option<&Path>, markdown: bool) -> Result<ExitCode> {
+    if markdown {
+        output::part(reference::page());
+        return Ok(ExitCode::SUCCESS);
+    }
     let command = Arguments::command();
     match folder {
         Some(folder) => {

@@ -21,6 +21,7 @@ mod metrics;
 mod migrate;
 mod output;
 mod pause;
+mod reference;
 mod replay;
 mod replication;
 mod rules;
@@ -61,7 +62,7 @@ pub fn run() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match arguments.command {
-        Command::Man { folder } => return man::run(folder.as_deref()),
+        Command::Man { folder, markdown } => return man::run(folder.as_deref(), markdown),
         Command::Explain { code } => return explain::run(code.as_deref()),
         _ => {}
     }

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::core::certificate::REHEARSAL;
+use crate::daemon::service_manager;
 use crate::error::Result;
 use crate::observe;
 use crate::workers;
@@ -21,6 +22,9 @@ pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
         observe::serve(&config, listen)?;
     }
     let (shutdown, told) = watch::channel(false);
+    if !once && config.worker != REHEARSAL {
+        service_manager::keep_told(told.clone());
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {

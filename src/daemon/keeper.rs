@@ -46,6 +46,7 @@ pub async fn keep(term: &Term, mut rounds: impl Rounds, session: Writer) -> Resu
     let mut beat_due = Instant::now() + term.config.heartbeat_interval;
     let (mut open, mut unanswered) = (Some(session), 0);
     let turning = pulse::enter("keeper", &term.lease.worker, patience(ttl));
+    turning.settle();
     loop {
         turning.turn().await;
         let asked = Instant::now();

@@ -8,7 +8,7 @@
 //!
 //! [`supervisor`] takes the lease and runs a [`supervisor::Worker`] under it; [`standby`] waits for the lease; [`keeper`]
 //! renews it. A [`term::Term`] is one holding of the lease. The other modules are parts that a worker puts together: the
-//! [`retry`] lane, the [`pacer`], the [`lag`] watch, the [`slot_guard`]. Nothing here knows how a row is captured.
+//! [`retry`] lane, the [`pacer`], the [`lag`] watch, the [`slot_guard`]. The [`service_manager`] is told how the process fares. Nothing here knows how a row is captured.
 
 pub mod backoff;
 pub mod complaints;
@@ -20,6 +20,7 @@ pub mod open_session;
 pub mod pacer;
 pub mod pages;
 pub mod retry;
+pub mod service_manager;
 pub mod slot_guard;
 pub mod standby;
 pub mod stream_progress;

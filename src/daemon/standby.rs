@@ -51,7 +51,10 @@ pub async fn seek(
                 }
                 return Ok(Some((lease, session)));
             }
-            Ok((Claim::Taken(ref view), _)) => seeker.taken(view)?,
+            Ok((Claim::Taken(ref view), _)) => {
+                turning.settle();
+                seeker.taken(view)?
+            }
             Err(e) => seeker.failed(e, asked)?,
         };
         tokio::select! {

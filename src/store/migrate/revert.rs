@@ -62,7 +62,9 @@ impl<R: Administers> Session<R> {
             |s: &&Step| applied.iter().any(|a| a.version == s.version && a.state == StepState::Current);
         for step in STEPS.iter().rev().filter(in_force) {
             take_back(&transaction, step, &created).await?;
-            reports.push(step.report(StepState::Reverted, created.clone(), vec![]));
+            // The first step is the one that created them.
+            let dropped = if step.version == 1 { created.clone() } else { vec![] };
+            reports.push(step.report(StepState::Reverted, dropped, vec![]));
         }
         transaction.batch_execute(include_str!("../sql/migrate/end.sql")).await?;
         transaction.commit().await?;
