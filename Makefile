@@ -8,11 +8,11 @@ DEMO_ARGS ?=
 # Arguments of the soak, as in: make soak SOAK_ARGS="--minutes 60"
 SOAK_ARGS ?=
 
-# Writes docs/commands.md from the help of the commands and docs/sql.md from the comments in the catalogue; tests say when they
-# are out of date.
+# Writes docs/commands.md from the help of the commands and docs/sql.md from the comments in the catalogue (tests say when they
+# are out of date), and the picture of the README from a real run.
 docs: pg
 	GOV_HANDOFF_WRITE_DOCS=1 cargo test --lib the_page_of_commands
-	GOV_HANDOFF_WRITE_DOCS=1 cargo test --test it sql_reference::the_page
+	GOV_HANDOFF_WRITE_DOCS=1 cargo test --test it -- sql_reference::the_page walkthrough::the_commands_of_the_readme
 
 .PHONY: docs release-freeze demo test hostile hostile-all lint bench soak pg clean
 

@@ -12,6 +12,9 @@ use crate::support::{
     Daemon, Database, TemporaryFile, cli, connect, done, options, private_cluster, program,
 };
 
+/// A database that nobody asks.
+const NOWHERE: &str = "postgres://u@127.0.0.1:1/d";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
@@ -27,7 +30,10 @@ fn yaml(path: &str) -> Vec<Value> {
     let text = file(path);
     let documents = serde_yaml_ng::Deserializer::from_str(&text).map(|document| {
         let mut value = serde_yaml_ng::Value::deserialize(document).unwrap_or_else(|e| panic!("{path}: {e}"));
-        value.apply_merge().unwrap_or_else(|e| panic!("{path}: {e}"));
+        // What is merged may itself merge.
+        for _ in 0..3 {
+            value.apply_merge().unwrap_or_else(|e| panic!("{path}: {e}"));
+        }
         serde_json::to_value(value).unwrap_or_else(|e| panic!("{path}: {e}"))
     });
     documents.collect()
@@ -219,7 +225,7 @@ async fn every_command_of_a_probe_or_a_service_is_one() {
         assert_eq!(probe[0], "gov-handoff", "{probe:?}");
         // Nobody listens at a port that no test uses, so a probe that is understood says exactly that.
         let probe: Vec<_> = probe[1..].iter().map(|word| word.replace(":9642", ":1")).collect();
-        let ran = cli("", &probe.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let ran = cli(NOWHERE, &probe.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert!(ran.code == 2 && ran.err.contains("cannot be asked"), "{probe:?}: {}{}", ran.out, ran.err);
     }
     let services = compose()["services"].clone();
@@ -231,7 +237,7 @@ async fn every_command_of_a_probe_or_a_service_is_one() {
     ];
     for command in commands.iter().chain(&manifests) {
         let command = command.as_str().map_or_else(|| words(command).join(" "), str::to_owned);
-        let help = cli("", &[command.as_str(), "--help"]).await;
+        let help = cli(NOWHERE, &[command.as_str(), "--help"]).await;
         assert_eq!(help.code, 0, "{command}: {}", help.err);
     }
 }
@@ -386,6 +392,7 @@ fn the_settings_of_the_image_are_taken() {
     let image = instructions();
     let set: Vec<_> = image.iter().filter_map(|line| line.strip_prefix("ENV ")?.split_once('=')).collect();
     assert!(!set.is_empty());
+    let set = [&set[..], &[("DATABASE_URL", NOWHERE)]].concat();
     let out = program(&["config", "--json"], &set).output().expect("the program starts");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let shown: Value = serde_json::from_slice(&out.stdout).expect("json");

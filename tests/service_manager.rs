@@ -4,9 +4,12 @@
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{Daemon, blocking, done, fresh_database, migrated};
+use gov_handoff::embedded::StopMode;
+
+use crate::support::{Daemon, blocking, done, migrated, options, private_cluster};
 
 /// Longer than any message of a daemon that turns keeps a manager waiting: its watchdog is `WATCHDOG`, and it tells four times in it.
 const SILENCE: Duration = Duration::from_secs(8);
@@ -85,11 +88,14 @@ async fn it_is_ready_when_it_holds_or_stands_by_alive_while_it_turns_and_says_th
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_without_a_database_is_alive_and_not_ready_and_becomes_ready() {
-    let db = fresh_database(None).await;
-    done(&db.url, &["migrate"]).await;
-    db.sql(&format!("alter database {} allow_connections false", db.name)).await;
+    let cluster = Arc::new(private_cluster(options()).await);
+    cluster.create_database("away", None).await.expect("a database");
+    let url = cluster.url("away");
+    done(&url, &["migrate"]).await;
+    let server = cluster.clone();
+    blocking(move || server.stop(StopMode::Fast)).await.expect("it stops");
     let manager = Manager::new("away");
-    let daemon = manager.start(&db.url, &[]);
+    let daemon = manager.start(&url, &[]);
     let (heard, manager) = blocking(move || {
         let mut heard = manager.until("WATCHDOG=1");
         (0..4).for_each(|_| heard.extend(manager.until("WATCHDOG=1")));
@@ -98,7 +104,7 @@ async fn a_daemon_without_a_database_is_alive_and_not_ready_and_becomes_ready() 
     .await;
     assert!(heard.iter().all(|message| !message.contains("READY")), "{heard:?}\n{}", daemon.log());
     assert!(heard[0].contains("waits for the database"), "{heard:?}");
-    db.sql(&format!("alter database {} allow_connections true", db.name)).await;
+    blocking(move || cluster.start_again()).await.expect("it starts again");
     blocking(move || manager.until("READY=1")).await;
 }
 

@@ -262,7 +262,8 @@ const BOOKS: &str = "
 const BODIES: &str = "
     select p.oid::regprocedure::text || ' ' || md5(pg_get_functiondef(p.oid)) from pg_proc p
      where p.pronamespace in ('public'::regnamespace, to_regnamespace('gov_handoff')) and p.prokind = 'f'
-    union all select c.oid::regclass::text || ' ' || md5(pg_get_viewdef(c.oid)) from pg_class c
+    -- Without the names of columns inside: a dump writes out those that the server had made up.
+    union all select c.oid::regclass::text || ' ' || md5(regexp_replace(pg_get_viewdef(c.oid), ' AS [a-z_?\"]+', '', 'g')) from pg_class c
      where c.relnamespace in ('public'::regnamespace, to_regnamespace('gov_handoff')) and c.relkind = 'v'
     union all select a.attrelid::regclass::text || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull
       from pg_attribute a join pg_class c on c.oid = a.attrelid
@@ -290,7 +291,9 @@ async fn upgrades(release: &str, dump: &str) {
     // It is the database that this build makes.
     let fresh = migrated().await;
     assert_eq!(objects(&db).await, objects(&fresh).await, "{release}: objects");
-    assert_eq!(db.texts(BODIES).await, fresh.texts(BODIES).await, "{release}: definitions");
+    let (upgraded, made) = (db.texts(BODIES).await, fresh.texts(BODIES).await);
+    let differ: Vec<_> = upgraded.iter().filter(|line| !made.contains(line)).collect();
+    assert!(upgraded.len() == made.len() && differ.is_empty(), "{release}: definitions: {differ:?}");
     assert_eq!(db.texts(BOOKS).await, books, "{release}: the upgrade changed the books");
     // And it goes on: nothing is handed off twice, and what is new is handed off.
     done(&db.url, &["run", "--once", "--mode", "poll"]).await;

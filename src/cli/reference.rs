@@ -41,8 +41,8 @@ fn describe(command: &Command, depth: usize, page: &mut String) {
     // Of a command that only holds others, these are shown.
     if below.is_empty() || !command.is_subcommand_required_set() {
         let usage = command.clone().render_usage().to_string();
-        let usage = usage.trim_start_matches("Usage:").split_whitespace().collect::<Vec<_>>().join(" ");
-        add(&format!("\n```text\n{usage}\n```\n"));
+        let usage: Vec<_> = usage.trim_start_matches("Usage:").lines().map(str::trim).collect();
+        add(&format!("\n```text\n{}\n```\n", usage.join("\n")));
         let own = |arg: &&Arg| arg.get_help_heading() != Some(SETTINGS) && !arg.is_hide_set();
         let own: Vec<_> = command.get_arguments().filter(own).filter(|arg| !is_usual(arg)).collect();
         if !own.is_empty() {

@@ -11,6 +11,7 @@
 //! | [`command`] | the program as a person runs it |
 //! | [`daemon`] | `gov-handoff run` as a child process |
 //! | [`log`] | the lines that a child process has logged |
+//! | [`picture`] | a picture of a terminal, for the README |
 //! | [`wait`] | waits for a condition |
 //! | [`stream`] | waits for the mode and the replication slot |
 //! | [`model`] | what the candidate store should hold, in Rust that shares nothing with the product |
@@ -27,6 +28,7 @@ mod file;
 pub mod fixture;
 mod log;
 mod model;
+pub mod picture;
 mod random;
 pub mod sources;
 mod stream;
