@@ -87,25 +87,34 @@ async fn it_is_ready_when_it_holds_or_stands_by_alive_while_it_turns_and_says_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_without_a_database_is_alive_and_not_ready_and_becomes_ready() {
+async fn a_database_that_goes_away_is_no_reason_to_start_the_daemon_again() {
     let cluster = Arc::new(private_cluster(options()).await);
     cluster.create_database("away", None).await.expect("a database");
     let url = cluster.url("away");
     done(&url, &["migrate"]).await;
+    let manager = Manager::new("away");
+    let mut daemon = manager.start(&url, &[]);
+    let (ready, manager) = blocking(move || (manager.until("READY=1"), manager)).await;
+    assert!(ready[0].contains("waits for the database"), "{ready:?}");
     let server = cluster.clone();
     blocking(move || server.stop(StopMode::Fast)).await.expect("it stops");
-    let manager = Manager::new("away");
-    let daemon = manager.start(&url, &[]);
-    let (heard, manager) = blocking(move || {
-        let mut heard = manager.until("WATCHDOG=1");
-        (0..4).for_each(|_| heard.extend(manager.until("WATCHDOG=1")));
+    daemon.says("cannot connect").await;
+    let (heard, _manager) = blocking(move || {
+        let heard: Vec<_> = (0..8).flat_map(|_| manager.until("WATCHDOG=1")).collect();
         (heard, manager)
     })
     .await;
-    assert!(heard.iter().all(|message| !message.contains("READY")), "{heard:?}\n{}", daemon.log());
-    assert!(heard[0].contains("waits for the database"), "{heard:?}");
-    blocking(move || cluster.start_again()).await.expect("it starts again");
-    blocking(move || manager.until("READY=1")).await;
+    assert!(heard.iter().all(|message| message == "WATCHDOG=1"), "{heard:?}");
+    assert!(daemon.has_ended().is_none(), "{}", daemon.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_finds_no_database_when_it_starts_ends_and_was_never_ready() {
+    let manager = Manager::new("nowhere");
+    let mut daemon = manager.start("postgres://u@127.0.0.1:1/d", &[]);
+    assert_eq!(daemon.end("no database").await.code(), Some(2), "{}", daemon.log());
+    let heard = blocking(move || std::iter::from_fn(|| manager.next()).collect::<Vec<_>>()).await;
+    assert!(!heard.is_empty() && heard.iter().all(|message| !message.contains("READY")), "{heard:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
