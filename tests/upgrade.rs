@@ -215,6 +215,11 @@ async fn made_by_this_build() -> Option<String> {
     let roles = db.texts(roles).await.join("\n");
     // Words for psql itself (`\restrict`) are nothing for a server.
     let dump = String::from_utf8(dumped.stdout).expect("UTF-8");
+    // An instance is named after its machine, which is nobody's business.
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let dump = ["'", "\"", " "].iter().fold(dump, |dump, before| {
+        dump.replace(&format!("{before}{}-", machine.trim()), &format!("{before}host-"))
+    });
     let dump: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
     Some(format!(
         "-- Made by gov-handoff {VERSION}, by `make release-freeze`.\n{roles}\n{}\n",
