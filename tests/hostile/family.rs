@@ -70,6 +70,9 @@ pub async fn wrong(client: &Client) -> Result<Vec<String>, Error> {
     if runs("gov_event_feed") {
         asked.extend(FEED);
     }
+    if runs("gov_queue_tick") {
+        asked.extend(super::queue::JOBS);
+    }
     asked.push(("a worker that fails", FAILING));
     let mut wrong = Vec::new();
     for (what, sql) in asked {

@@ -23,6 +23,7 @@ mod faults;
 mod operators;
 mod probe;
 pub mod proxy;
+mod queue;
 mod supervisor;
 mod tables;
 mod verdict;

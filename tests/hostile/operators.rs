@@ -11,7 +11,7 @@ use tokio::sync::{RwLock, RwLockWriteGuard};
 use tokio_postgres::{Client, NoTls};
 
 use super::books::{self, TABLES};
-use super::tables;
+use super::{queue, tables};
 use crate::support::{Random, TemporaryFile, cli_within, connect};
 
 /// Acts through the program's commands: one after the other, so that it is known which definition follows which.
@@ -124,7 +124,7 @@ pub struct Operators {
     /// How often each kind of act went through.
     done: Mutex<BTreeMap<&'static str, u64>>,
     /// The acts that each lane has still to play, so that each comes before any comes again.
-    decks: [Mutex<Vec<&'static str>>; 2],
+    decks: [Mutex<Vec<&'static str>>; 3],
 }
 
 pub type Outcome = Result<(), String>;
@@ -134,6 +134,7 @@ impl Operators {
     pub async fn enter(url: &str, seed: u64) -> Arc<Self> {
         let client = connect(url).await;
         books::open(&client).await.expect("the books");
+        queue::enter(&client).await;
         for (table, _) in TABLES {
             let own = format!("alter table {table} owner to {}", tables::DAEMON);
             client.batch_execute(&own).await.expect("the daemon's table");
@@ -142,10 +143,16 @@ impl Operators {
         let chosen =
             chosen.map(|text| text.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
         let known = |name: &String| {
-            DECISIONS.contains(&name.as_str()) || tables::ACTS.contains(&name.as_str()) || name == "advisory"
+            let name = name.as_str();
+            DECISIONS.iter().chain(&tables::ACTS).chain(&queue::ACTS).any(|act| *act == name)
+                || name == "advisory"
         };
         if let Some(unknown) = chosen.iter().flatten().find(|name| !known(name)) {
-            panic!("HOSTILE_ACTORS: {unknown} is none of {DECISIONS:?}, {:?}, advisory", tables::ACTS);
+            panic!(
+                "HOSTILE_ACTORS: {unknown} is none of {DECISIONS:?}, {:?}, {:?}, advisory",
+                tables::ACTS,
+                queue::ACTS
+            );
         }
         let operators = Arc::new(Self {
             url: url.to_owned(),
@@ -179,7 +186,8 @@ impl Operators {
             .collect();
         let decisions = self.lane(&DECISIONS, 0, round, until, (50, 500));
         let on_tables = self.lane(&tables::ACTS, 1, round, until, (50, 400));
-        tokio::join!(decisions, on_tables);
+        let on_queue = self.lane(&queue::ACTS, 2, round, until, (50, 400));
+        tokio::join!(decisions, on_tables, on_queue);
         stop.store(true, Ordering::Relaxed);
         for task in writers.into_iter().chain(advisory) {
             task.await.expect("an actor does not panic");
@@ -198,9 +206,10 @@ impl Operators {
             let (what, table) = (self.draw(lane, &acts, &mut random), random.between(0, 2) as usize);
             let began = Instant::now();
             self.note(&format!("{what} {} begins", TABLES[table].0));
-            let outcome = match DECISIONS.contains(&what) {
-                true => self.decide(what, table, &mut random).await,
-                false => tables::act(self, what, table, &mut random).await,
+            let outcome = match what {
+                _ if DECISIONS.contains(&what) => self.decide(what, table, &mut random).await,
+                _ if queue::ACTS.contains(&what) => queue::act(self, what, &mut random).await,
+                _ => tables::act(self, what, table, &mut random).await,
             };
             match &outcome {
                 Ok(()) => *locked(&self.done).entry(what).or_default() += 1,
@@ -228,7 +237,7 @@ impl Operators {
     /// The acts that were to be played and never went through.
     pub fn never(&self) -> Vec<&'static str> {
         let done = locked(&self.done);
-        let all = DECISIONS.iter().chain(&tables::ACTS).copied();
+        let all = DECISIONS.iter().chain(&tables::ACTS).chain(&queue::ACTS).copied();
         all.filter(|what| self.plays(what) && !done.contains_key(what)).collect()
     }
 
@@ -434,12 +443,12 @@ impl Operators {
     }
 
     /// Runs a command of the program, and kills it when its time is up. Exit code 1 is an answer too.
-    async fn command(&self, arguments: &[&str], limit: Duration) -> Outcome {
+    pub async fn command(&self, arguments: &[&str], limit: Duration) -> Outcome {
         let what = arguments.join(" ");
         let Some(ran) = cli_within(limit, &self.url, arguments, &[]).await else {
             return Err(format!("{what}: killed after {limit:?}"));
         };
-        let asked = what.starts_with("audit") || what.starts_with("replay");
+        let asked = ["audit", "replay", "backfill"].iter().any(|command| what.starts_with(command));
         match ran.code {
             0 => Ok(()),
             1 if asked => Ok(()),
