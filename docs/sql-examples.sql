@@ -70,6 +70,14 @@ select job_id, outcome from fn_job_supersede('7e57ed00-0000-4000-8000-0000000000
 select job_id, outcome from fn_job_redrive(array['7e57ed00-0000-4000-8000-000000000002']::uuid[], 'user:huyen');
 --@ fn_job_clean
 select fn_job_clean(now() - interval '30 days', 1000);
+--@ fn_mot_graph_emit
+select job_id, outcome, reason from fn_mot_graph_emit('[{"kind": "measure", "key": "graph-1:measure", "executor": "DOT"},
+    {"kind": "report", "key": "graph-1:report", "executor": "Hermes", "depends_on": ["graph-1:measure"]}]');
+--@ fn_schedule_apply
+select name, outcome, reason from fn_schedule_apply('[{"name": "nightly-marks", "cron": "30 2 * * *", "zone": "Asia/Ho_Chi_Minh",
+    "missed": "coalesce", "executor": "Hermes", "kind": "verify_mark", "actor": "user:huyen"}]');
+--@ fn_schedule_pause
+select fn_schedule_pause('nightly-marks', true, 'user:huyen');
 --@ gov_captured
 select event_type, waiting, more from gov_handoff.gov_captured();
 --@ gov_dirty_groups

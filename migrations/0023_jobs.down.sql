@@ -6,7 +6,7 @@ begin
     for f in
         select p.oid::regprocedure from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(job|executor)_'
-            or p.pronamespace = 'public'::regnamespace and p.proname ~ '^fn_(job|executor)_'
+            or p.pronamespace = 'public'::regnamespace and p.proname ~ '^fn_(job|executor|mot)_'
     loop
         execute format('drop function %s', f);
     end loop;

@@ -371,12 +371,21 @@ create function public.fn_job_enqueue_many(p_jobs jsonb)
 returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+    return query select e.job_id, e.outcome, e.reason from gov_handoff.gov_job_enqueue(p_jobs, gov_handoff.gov_job_grants()) e;
+end
+$$;
+
+-- The same with the kinds of executors that the caller may enqueue for. Schedules fire through it as well.
+create function gov_handoff.gov_job_enqueue(p_jobs jsonb, p_grants text[])
+returns table (job_id uuid, outcome text, reason text) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
     -- The id of a job begins with the time, so that ids that are made together are neighbours in every index.
     v_prefix text := regexp_replace(lpad(to_hex((extract(epoch from v_now) * 1000)::bigint), 12, '0'), '^(.{8})(.{4})$', '\1-\2-7');
-    v_grants text[] := gov_handoff.gov_job_grants();
     v_attempts int := gov_handoff.gov_job_setting('', 'max_attempts', 5);
     -- One look at the text of all items tells whether any payload could carry contents. Only then is each one searched.
     v_screen boolean := p_jobs::text ~* '"(body|content|raw|vector|embedding|secret|token|password|ssn|personal_data)": '
@@ -405,7 +414,7 @@ begin
                     when coalesce(btrim(x.key), '') = '' then 'a job needs a key'
                     when x.executor is null or not (x.executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
                         then 'not a kind of executor: ' || coalesce(left(x.executor, 40), 'null')
-                    when not (x.executor = any (v_grants)) then 'not granted: jobs for ' || x.executor
+                    when not (x.executor = any (p_grants)) then 'not granted: jobs for ' || x.executor
                     when x.max_attempts not between 1 and 1000 then 'max_attempts must be 1 to 1000'
                     when x.deadline_at <= x.run_at then 'the deadline lies before the start'
                     when v_screen or pg_column_size(x.payload) >= 10000
@@ -523,6 +532,65 @@ begin
     select distinct d.of_id, d.on_id
       from unnest(v_of, v_on) as d (of_id, on_id)
      where not exists (select from public.job_transition t where t.job_id = d.on_id and t.to_status = 'succeeded');
+    perform gov_handoff.gov_job_acyclic(v_of, v_on);
+end
+$$;
+
+-- Refuses edges that form a cycle: none of its jobs could ever run. Only new jobs get edges, and an older job cannot wait for a
+-- new one, so a cycle lies within one batch. Jobs that wait for nothing more are taken away until none is left, or a cycle is.
+create function gov_handoff.gov_job_acyclic(p_of uuid[], p_on uuid[])
+returns void language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_before int;
+    v_key text;
+begin
+    loop
+        v_before := cardinality(p_of);
+        select array_agg(e.of_id), array_agg(e.on_id) into p_of, p_on
+          from unnest(p_of, p_on) as e (of_id, on_id)
+         where e.on_id in (select o.of_id from unnest(p_of) as o (of_id));
+        if p_of is null then
+            return;
+        elsif cardinality(p_of) = v_before then
+            select min(q.idempotency_key) into v_key from public.job_queue q where q.id = any (p_of);
+            raise exception 'jobs wait for each other in a cycle: % is part of it, or waits for it', left(v_key, 200)
+                using errcode = 'GH003';
+        end if;
+    end loop;
+end
+$$;
+
+-- Enqueues the jobs of a graph in one commit: all of them, or none. An item is one of fn_job_enqueue_many; depends_on names what
+-- it waits for, by key. Where one item is refused, every item is; a cycle or an unknown dependency is an error. This is all that
+-- MOT does in the queue: it is a producer, and no executor.
+create function public.fn_mot_graph_emit(p_graph jsonb)
+returns table (job_id uuid, outcome text, reason text) language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_ids uuid[];
+    v_reasons text[];
+    v_refused bool;
+begin
+    begin
+        select array_agg(e.job_id order by e.n), array_agg(e.reason order by e.n), coalesce(bool_or(e.outcome = 'refused'), false)
+          into v_ids, v_reasons, v_refused
+          from gov_handoff.gov_job_enqueue(p_graph, gov_handoff.gov_job_grants()) with ordinality as e (job_id, outcome, reason, n);
+        if v_refused then
+            -- Takes back what the other items left.
+            raise exception 'refused' using errcode = 'GH003', detail = 'gov_mot_graph';
+        end if;
+    exception when sqlstate 'GH003' then
+        if not coalesce(v_refused, false) then
+            raise;
+        end if;
+    end;
+    return query
+        select case when not v_refused then u.id end, case when v_refused then 'refused' else 'done' end,
+               case when v_refused and (u.why is null or u.why = 'known') then 'another job of the graph was refused' else u.why end
+          from unnest(v_ids, v_reasons) as u (id, why);
 end
 $$;
 
@@ -1448,6 +1516,7 @@ $$;
 
 comment on function public.fn_job_enqueue_many(jsonb) is 'enqueues jobs; one answer for each item';
 comment on function public.fn_job_enqueue(text, text, text, text, text, jsonb, int, timestamptz, timestamptz, int, text, text) is 'enqueues one job; the same key again returns the same id and changes nothing';
+comment on function public.fn_mot_graph_emit(jsonb) is 'enqueues a graph of jobs in one commit: all or none';
 comment on function public.fn_executor_register(text, text, text, name) is 'registers an executor, and binds it to a role';
 comment on function public.fn_executor_disable(text, text) is 'disables an executor: it claims nothing more';
 comment on function public.fn_executor_heartbeat(text) is 'an executor says that it lives';
@@ -1474,11 +1543,11 @@ begin
         select p.oid::regprocedure as sig, p.proname
           from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace and p.proname ~ '^gov_(job|executor)_'
-            or p.pronamespace = 'public'::regnamespace and p.proname ~ '^fn_(job|executor)_'
+            or p.pronamespace = 'public'::regnamespace and p.proname ~ '^fn_(job|executor|mot)_'
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);
-        if f.proname in ('fn_job_enqueue', 'fn_job_enqueue_many') then
+        if f.proname in ('fn_job_enqueue', 'fn_job_enqueue_many', 'fn_mot_graph_emit') then
             execute format('grant execute on function %s to gov_handoff_producer, gov_handoff_operator', f.sig);
         elsif f.proname in ('fn_job_claim', 'fn_job_start', 'fn_job_heartbeat', 'fn_job_complete', 'fn_job_fail', 'fn_job_release',
                 'fn_executor_heartbeat') then

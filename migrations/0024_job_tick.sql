@@ -392,8 +392,9 @@ begin
                 when 'due' then v_n := gov_handoff.gov_job_due(p_now, p_limit);
                 when 'settled' then v_n := gov_handoff.gov_job_settle(p_limit);
                 when 'schedules' then
+                    -- Schedules are a later step of the migrations.
                     if to_regprocedure('gov_handoff.gov_schedule_tick(timestamptz,integer)') is not null then
-                        execute 'select gov_handoff.gov_schedule_tick($1, $2)' into v_n using p_now, p_limit;
+                        v_n := gov_handoff.gov_schedule_tick(p_now, p_limit);
                     end if;
                 when 'overdue' then v_n := gov_handoff.gov_job_deadlines(p_now, p_limit);
                 when 'rehomed' then v_n := gov_handoff.gov_job_rehome(p_limit);

@@ -207,6 +207,10 @@ mod job_hostile;
 
 // Jobs: keys, claims and tokens, limits, scopes, retries, dead letters, deadlines, roles, and what the tick finds.
 mod jobs;
+
+// Schedules against a model that walks through time minute by minute: zones, gaps, folds, policies, outages, many ticks at once.
+mod schedules;
+
 // Dashboard, alert rules and the metrics page: they name only what exists, and everything that exists is documented.
 mod monitoring;
 

@@ -40,6 +40,12 @@ fn_job_enqueue() fn_job_enqueue_many() fn_executor_register() fn_executor_disabl
 fn_job_cancel() fn_job_supersede() fn_job_redrive() fn_job_clean(): - - x -
 gov_job_rescue() gov_job_due() gov_job_deadlines() gov_job_rehome() gov_job_page_sweep() gov_job_tidy(): - - - -
 gov_job_tick(): - x x -
+gov_job_enqueue() gov_job_acyclic(): - - - -
+fn_mot_graph_emit() fn_schedule_apply() fn_schedule_pause(): - - x -
+queue_schedule gov_cron_field() gov_cron_value() gov_cron_times() gov_local_moment() gov_schedule_times() gov_schedule_next(): - - - -
+gov_schedule_fire() gov_schedule_key() gov_schedule_grace() gov_schedule_tick() gov_schedule_fault() gov_schedule_write(): - - - -
+gov_schedule_apply() gov_schedule_pause(): - - - -
+v_queue_schedule: - r r r
 v_job_lane v_executor_subscription_health v_job_overdue v_queue_health v_iu_event_backlog v_iu_route_dead_letter_open: - r r r
 fn_queue_route_worker_health(): - x x x
 gov_batches_alone() gov_job_settle() gov_sent() gov_sendable(): - - - -

@@ -80,7 +80,7 @@ impl fmt::Display for Severity {
 
 /// Every kind that the daemon, the gates and the watchdog raise. A test compares the list with the places that raise
 /// them.
-pub const KINDS: [&str; 43] = [
+pub const KINDS: [&str; 44] = [
     "audit_discrepancy",
     "audit_failed",
     "audit_row_refused",
@@ -111,6 +111,7 @@ pub const KINDS: [&str; 43] = [
     "queue.payload_violation",
     "queue_worker_silent",
     "row_replaced",
+    "schedule_failed",
     "slot_budget_exceeded",
     "slot_lost",
     "slot_unused",

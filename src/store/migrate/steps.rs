@@ -53,6 +53,7 @@ pub(super) const STEPS: &[Step] = &[
     step!(22, "0022", "tick"),
     step!(23, "0023", "jobs"),
     step!(24, "0024", "job_tick"),
+    step!(25, "0025", "schedules"),
     step!(26, "0026", "comments"),
     step!(27, "0027", "full_audit"),
 ];
