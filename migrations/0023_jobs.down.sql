@@ -12,9 +12,10 @@ begin
     end loop;
 end
 $$;
-drop table public.job_archive, public.job_evidence, public.job_running, public.job_claim, public.job_deadline, public.job_dependency,
+drop view public.job_transition;
+drop table public.job_step, public.job_archive, public.job_evidence, public.job_running, public.job_claim, public.job_deadline, public.job_dependency,
     public.job_deferred, public.job_lane_head, public.job_lane_floor, public.job_ready, public.job_lane, public.job_producer, public.job_executor,
-    public.job_transition, public.job_transition_rule;
+    public.job_transition_rule;
 drop sequence public.job_token_seq;
 revoke all on public.job_queue, public.job_subscription from gov_handoff_owner, gov_handoff_operator;
 revoke usage on schema public, gov_handoff from gov_handoff_producer, gov_handoff_executor;

@@ -40,9 +40,9 @@ set enable_mergejoin = off
 as $$
 declare
     v_claims bigint[];
-    v_ids uuid[];
-    v_tokens bigint[];
-    v_back uuid[];
+    v_lost record;
+    v_tokens bigint[] := '{}';
+    v_numbers int[] := '{}';
     v_silent text[] := array(
         select e.executor_id from public.job_executor e
           join public.queue_heartbeat h on h.executor_name = e.executor_id
@@ -72,29 +72,41 @@ begin
     if v_claims = '{}' then
         return 0;
     end if;
-    with lost as (
-        select q.id, c.token
-          from public.job_claim c cross join unnest(c.job_ids) as j (id)
-          join public.job_queue q on q.id = j.id
-         where c.token = any (v_claims) and q.lease_owner = c.executor_id || '#' || c.token
-           and q.status in ('leased', 'in_progress') and (q.lease_until <= p_now or c.executor_id = any (v_silent))
-         for update of q skip locked
-    )
-    select array_agg(l.id), array_agg(l.token) into v_ids, v_tokens from lost l;
-    if v_ids is not null then
-        perform gov_handoff.gov_job_speak('gov_job_tick', 'lease expired');
-        with back as (
+    for v_lost in
+        with lost as materialized (
+            select q.id, q.status, q.attempts < q.max_attempts as again, c.token, c.executor_id
+              from public.job_claim c cross join unnest(c.job_ids) as j (id)
+              join public.job_queue q on q.id = j.id
+             where c.token = any (v_claims) and q.lease_owner = c.executor_id || '#' || c.token
+               and q.status in ('leased', 'in_progress') and (q.lease_until <= p_now or c.executor_id = any (v_silent))
+             for update of q skip locked
+        )
+        select l.token, l.executor_id, count(*)::int as n,
+               coalesce(array_agg(l.id) filter (where l.status = 'leased' and l.again), '{}') as back,
+               coalesce(array_agg(l.id) filter (where l.status = 'leased' and not l.again), '{}') as dead,
+               coalesce(array_agg(l.id) filter (where l.status = 'in_progress'), '{}') as begun
+          from lost l group by l.token, l.executor_id
+    loop
+        if v_lost.back <> '{}' then
             update public.job_queue q
                set status = 'queued', lease_owner = null, lease_until = null, last_error = 'lease expired', updated_at = p_now
-             where q.id = any (v_ids) and q.status = 'leased' and q.attempts < q.max_attempts
-            returning q.id
-        )
-        select coalesce(array_agg(b.id), '{}') into v_back from back b;
-        perform gov_handoff.gov_job_make_ready(v_back);
-        perform gov_handoff.gov_job_dead_letter(array(
-            select q.id from public.job_queue q where q.id = any (v_ids) and q.status = 'leased'), 'lease expired', 'lease_expired', p_now);
-        perform gov_handoff.gov_job_end_attempt(v_ids, 'lease expired', true, 'lease_expired', p_now);
-        perform gov_handoff.gov_job_uncount(v_tokens, true);
+             where q.id = any (v_lost.back);
+            perform gov_handoff.gov_job_log(v_lost.back, '{leased, queued}', 'gov_job_tick', 'lease expired', v_lost.token, v_lost.executor_id);
+            perform gov_handoff.gov_job_make_ready(v_lost.back);
+        end if;
+        if v_lost.dead <> '{}' then
+            perform gov_handoff.gov_job_dead_letter(v_lost.dead, 'lease expired', 'lease_expired', p_now, 'leased', 'gov_job_tick',
+                v_lost.token, v_lost.executor_id);
+        end if;
+        if v_lost.begun <> '{}' then
+            perform gov_handoff.gov_job_end_attempt(v_lost.begun, 'lease expired', true, 'lease_expired', p_now, 'gov_job_tick',
+                v_lost.token, v_lost.executor_id);
+        end if;
+        v_tokens := v_tokens || v_lost.token;
+        v_numbers := v_numbers || v_lost.n;
+    end loop;
+    if v_tokens <> '{}' then
+        perform gov_handoff.gov_job_uncount(v_tokens, v_numbers, true);
     end if;
     -- A claim whose jobs have all left it is over. The others are looked at again when the first of their leases may have ended.
     with held as (
@@ -108,7 +120,7 @@ begin
         returning c.token
     )
     delete from public.job_claim c where c.token = any (v_claims) and c.token not in (select h.token from held h);
-    return coalesce(cardinality(v_ids), 0);
+    return (select coalesce(sum(u.n), 0) from unnest(v_numbers) as u (n));
 end
 $$;
 
@@ -121,6 +133,7 @@ set enable_seqscan = off
 as $$
 declare
     v_ids uuid[];
+    v_back uuid[];
 begin
     with due as (
         delete from public.job_deferred d
@@ -132,9 +145,13 @@ begin
     if v_ids is null then
         return 0;
     end if;
-    perform gov_handoff.gov_job_speak('gov_job_tick', 'due');
-    update public.job_queue q set status = 'queued', next_run_at = null, updated_at = p_now
-     where q.id = any (v_ids) and q.status = 'retry_waiting';
+    with back as (
+        update public.job_queue q set status = 'queued', next_run_at = null, updated_at = p_now
+         where q.id = any (v_ids) and q.status = 'retry_waiting'
+        returning q.id
+    )
+    select array_agg(b.id) into v_back from back b;
+    perform gov_handoff.gov_job_log(v_back, '{retry_waiting, queued}', 'gov_job_tick', 'due');
     perform gov_handoff.gov_job_make_ready(array(
         select u.id from unnest(v_ids) as u (id)
          where not exists (select from public.job_dependency d where d.job_id = u.id)));
@@ -167,7 +184,7 @@ begin
              order by d.job_id, d.depends_on limit p_limit) p;
     v_done := array(
         select distinct o.id from unnest(v_on) as o (id)
-         where exists (select from public.job_transition t where t.job_id = o.id and t.to_status = 'succeeded'));
+         where gov_handoff.gov_job_succeeded(o.id));
     if v_done <> '{}' then
         perform gov_handoff.gov_job_unblock(v_done);
     end if;
@@ -313,13 +330,13 @@ begin
          where q.ctid >= format('(%s,0)', v_from)::tid and q.ctid < format('(%s,0)', v_from + p_pages)::tid
            and q.status = 'queued'
            and (q.executor is null or q.executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
-           and not exists (select from public.job_transition t where t.job_id = q.id)
+           and not exists (select from public.job_step t where t.job_ids @> array[q.id])
            -- An executor that speaks UTF-8 could not be sent it, nor what is claimed with it.
            and (getdatabaseencoding() = 'UTF8' or gov_handoff.gov_sent(to_jsonb(q)::text) is not null)
          for update of q skip locked
     ), noted as (
-        insert into public.job_transition (job_id, to_status, actor_ref, at, reason)
-        select d.id, 'queued', d.actor_ref, p_now, 'inserted directly, found by the sweep' from direct d
+        insert into public.job_step (path, actor_ref, at, reason, job_ids)
+        select '{NULL,queued}', d.actor_ref, p_now, 'inserted directly, found by the sweep', array_agg(d.id) from direct d group by d.actor_ref
     )
     select array_agg(d.id) into v_ids from direct d;
     if v_ids is not null then

@@ -183,21 +183,21 @@ async fn each_job_succeeds_exactly_once_whatever_happens_to_its_claimers() {
     .await;
     wrong(
         "breaks in the log: a transition that does not begin where the one before it ended",
-        "select count(*) from (select from_status, lag(to_status) over (partition by job_id order by at, ctid) as before \
+        "select count(*) from (select from_status, lag(to_status) over (partition by job_id order by seq) as before \
          from job_transition) x where from_status is distinct from before",
     )
     .await;
     wrong(
         "transitions under a token that was not the job's last claim",
         "select count(*) from (select token, from_status, max(token) filter (where to_status = 'leased') \
-         over (partition by job_id order by at, ctid) as claim from job_transition) x \
+         over (partition by job_id order by seq) as claim from job_transition) x \
          where from_status in ('leased', 'in_progress') and token is distinct from claim",
     )
     .await;
     wrong(
         "moments at which an executor ran more than its limit",
         "select count(*) from (select sum(case when to_status = 'leased' then 1 when from_status in ('leased', 'in_progress') \
-         and to_status <> 'in_progress' then -1 else 0 end) over (partition by executor_id order by at, ctid) as running \
+         and to_status <> 'in_progress' then -1 else 0 end) over (partition by executor_id order by seq) as running \
          from job_transition where executor_id is not null) x where running > 7",
     )
     .await;

@@ -20,8 +20,9 @@ const STATES: [&str; 9] = [
 ];
 
 /// Every gate that can move a job, as a statement about job `$id` with token `$token`.
-const GATES: [(&str, &str); 10] = [
+const GATES: [(&str, &str); 11] = [
     ("fn_job_claim", "select count(*)::text from fn_job_claim('e', 10)"),
+    ("fn_job_claim", "select count(*)::text from fn_job_claim('e', 10, '30 seconds', true)"),
     ("fn_job_start", "select min(outcome) from fn_job_start('{$id}', '{$token}')"),
     ("fn_job_complete", "select min(outcome) from fn_job_complete('{$id}', '{$token}')"),
     ("fn_job_fail", "select outcome from fn_job_fail('$id', $token, 'no')"),
@@ -83,7 +84,7 @@ async fn job_in(db: &Database, state: &str, attempts: u32) -> (String, i64) {
 
 async fn moves(db: &Database, id: &str) -> Vec<String> {
     let query = format!(
-        "select from_status || ' ' || to_status from job_transition where job_id = '{id}' and from_status is not null order by at, ctid"
+        "select from_status || ' ' || to_status from job_transition where job_id = '{id}' and from_status is not null order by seq"
     );
     db.texts(&query).await
 }

@@ -63,9 +63,9 @@ fn due(timing: Timing, zone: &str, from: DateTime<Utc>, to: DateTime<Utc>) -> Ve
             Timing::Cron(_, fits) => {
                 let (here, before) = (local(zone, now), local(zone, now - minute));
                 // The local times that this minute is responsible for: its own, unless it was there before, and those left out.
-                let again = (1..=240).any(|m| local(zone, now - minute * m) == here);
+                let again = || (1..=240).any(|m| local(zone, now - minute * m) == here);
                 let mut skipped = before + minute;
-                let mut hit = fits(here) && !again;
+                let mut hit = fits(here) && !again();
                 while skipped < here {
                     hit |= fits(skipped);
                     skipped += minute;
