@@ -11,11 +11,12 @@
 //!  unread    1,000 unread events among five million          against as many among a hundred thousand
 //!  passes    the certifying pass            against a bare sequential count(*) of the same table
 //!            the incremental pass           on a table ten and a hundred times as large against the smallest
+//!  jobs      enqueue, and claim and finish      against pgmq's semantics in SQL of our own; and under a held snapshot
 //!  memory    the process's high-water mark in each of these
 //! ```
 //!
 //! The product is the release binary as a child process; the server is the embedded one with fsync on.
-//! Arguments (after `--`): `--rows N`, `--seconds N`, `--quick`, `--only poll,stream,sweep,latency,family,scan,unread,passes`.
+//! Arguments (after `--`): `--rows N`, `--seconds N`, `--hold N`, `--quick`, `--only poll,stream,sweep,latency,family,scan,unread,passes,jobs`.
 
 mod support;
 
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use support::options::Options;
 use support::report::Report;
 use support::world::World;
-use support::{backlog, family, latency, passes, scan, sweep, unread};
+use support::{backlog, family, jobs, latency, passes, scan, sweep, unread};
 
 fn main() -> ExitCode {
     let options = match Options::from_args(std::env::args().skip(1)) {
@@ -67,6 +68,9 @@ async fn measure(world: &World, options: &Options) -> Report {
     }
     if options.wants("passes") {
         passes::measure(world, options, &mut report).await;
+    }
+    if options.wants("jobs") {
+        jobs::measure(world, options, &mut report).await;
     }
     report
 }

@@ -2,6 +2,7 @@
 
 pub mod backlog;
 pub mod family;
+pub mod jobs;
 pub mod latency;
 pub mod options;
 pub mod passes;
