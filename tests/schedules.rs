@@ -48,7 +48,8 @@ fn at(text: &str) -> DateTime<Utc> {
 }
 
 fn local(zone: Tz, at: DateTime<Utc>) -> NaiveDateTime {
-    at.naive_utc() + TimeDelta::seconds(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc().into())
+    at.naive_utc()
+        + TimeDelta::seconds(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc().into())
 }
 
 /// The due times in (from, to], by looking at every minute.
@@ -329,14 +330,18 @@ async fn a_schedule_that_fails_is_a_finding_and_stops_no_other() {
     let item = |name: &str| json!({"name": name, "every": "1 hour", "executor": "Agent", "kind": "k"});
     apply(&db, &json!([item("bad"), item("good")]), start).await;
     // As after an update of the zones that took one away.
-    db.sql("update queue_schedule set every = null, cron = '0 * * * *', zone = 'No/Where' where name = 'bad'").await;
+    db.sql(
+        "update queue_schedule set every = null, cron = '0 * * * *', zone = 'No/Where' where name = 'bad'",
+    )
+    .await;
     for hour in 1..=3 {
         tick(&db, start + TimeDelta::hours(hour), 1).await;
         tick(&db, start + TimeDelta::hours(hour), 1).await;
     }
     assert_eq!(db.number("select count(*) from job_queue where actor_ref = 'schedule:good'").await, 3);
     assert_eq!(db.number("select count(*) from job_queue").await, 3);
-    let finding = "select coalesce_key from system_issues where issue_kind = 'schedule_failed' and resolved_at is null";
+    let finding =
+        "select coalesce_key from system_issues where issue_kind = 'schedule_failed' and resolved_at is null";
     assert_eq!(db.texts(finding).await, ["schedule_failed:bad"]);
     assert!(db.text("select last_error from v_queue_schedule where name = 'bad'").await.contains("No/Where"));
     db.sql("update queue_schedule set zone = 'UTC' where name = 'bad'").await;
@@ -349,7 +354,8 @@ async fn a_schedule_that_fails_is_a_finding_and_stops_no_other() {
 async fn a_pause_is_no_outage() {
     let db = migrated().await;
     let start = at("2025-06-01T00:00:00Z");
-    let item = json!({"name": "s", "cron": "0 * * * *", "missed": "catch_up", "executor": "Agent", "kind": "k"});
+    let item =
+        json!({"name": "s", "cron": "0 * * * *", "missed": "catch_up", "executor": "Agent", "kind": "k"});
     assert_eq!(apply(&db, &item, start).await, ["done created"]);
     let pause = async |paused: bool, hour: i64| -> bool {
         let now = (start + TimeDelta::minutes(hour * 60 + 30)).to_rfc3339();

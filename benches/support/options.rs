@@ -26,7 +26,7 @@ impl Options {
                 "--only" => options.only = Some(value()?),
                 "--quick" => {
                     (options.rows, options.seconds, options.hold, options.quick) = (100_000, 5, 20, true);
-                },
+                }
                 // Cargo's own.
                 "--bench" => {}
                 other => {

@@ -36,10 +36,15 @@ pub async fn enqueue(world: &World, options: &Options, report: &mut Report) {
     let (mut ours, mut peer) = (Vec::new(), Vec::new());
     let mut bytes = (0.0, 0.0);
     for round in 0..ROUNDS {
-        let documents: Vec<_> = (0..batches).map(|batch| jobs(&format!("enqueue{round}:{batch}"), BATCH)).collect();
+        let documents: Vec<_> =
+            (0..batches).map(|batch| jobs(&format!("enqueue{round}:{batch}"), BATCH)).collect();
         for ours_now in [true, false] {
             settle(&client).await;
-            let call = if ours_now { "select * from fn_job_enqueue_many($1)" } else { "select * from peer_send($1)" };
+            let call = if ours_now {
+                "select * from fn_job_enqueue_many($1)"
+            } else {
+                "select * from peer_send($1)"
+            };
             let statement = client.prepare(call).await.expect("prepare");
             let before = counters(&client).await;
             let started = Instant::now();
@@ -102,7 +107,10 @@ pub async fn consume(world: &World, options: &Options, report: &mut Report, batc
             for part in 0..total / 500 {
                 let prefix = format!("{batch}:{round}:{n}:{part}");
                 if way == Way::Peer {
-                    client.query("select * from peer_send($1)", &[&jobs(&prefix, 500)]).await.expect("messages");
+                    client
+                        .query("select * from peer_send($1)", &[&jobs(&prefix, 500)])
+                        .await
+                        .expect("messages");
                 } else {
                     enqueue(&client, &prefix, 500).await;
                 }
@@ -117,7 +125,9 @@ pub async fn consume(world: &World, options: &Options, report: &mut Report, batc
             let started = Instant::now();
             let running: Vec<_> = consumers
                 .into_iter()
-                .map(|(executor, client)| tokio::spawn(async move { run(&client, executor, way, batch).await }))
+                .map(|(executor, client)| {
+                    tokio::spawn(async move { run(&client, executor, way, batch).await })
+                })
                 .collect();
             let mut finished = 0;
             for consumer in running {
@@ -138,7 +148,10 @@ pub async fn consume(world: &World, options: &Options, report: &mut Report, batc
     report.add(name, "jobs/s", one, peer, Goal::AtLeast(1.0));
     report.note(format!("{name}: in two commits a batch {two:.0} jobs/s, {:.2} of the peer", two / peer));
     for (who, cost) in ["the peer", "one commit", "two commits"].into_iter().zip(costs.iter().flatten()) {
-        report.note(format!("{name}: {who}: {:.0} bytes of log and {:.3} commits a job", cost.bytes, cost.commits));
+        report.note(format!(
+            "{name}: {who}: {:.0} bytes of log and {:.3} commits a job",
+            cost.bytes, cost.commits
+        ));
     }
 }
 
@@ -149,7 +162,8 @@ async fn run(client: &Client, executor: &str, way: Way, batch: i32) -> u32 {
     loop {
         match way {
             Way::Peer => {
-                let rows = client.query("select * from peer_read(30, $1)", &[&batch]).await.expect("messages");
+                let rows =
+                    client.query("select * from peer_read(30, $1)", &[&batch]).await.expect("messages");
                 let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
                 if ids.is_empty() {
                     return finished;

@@ -74,7 +74,10 @@ async fn enqueue(client: &Client, prefix: &str, n: u32) {
 }
 
 async fn beat(client: &Client) {
-    client.batch_execute("select fn_executor_heartbeat(e) from unnest('{e0, e1}'::text[]) e").await.expect("a heartbeat");
+    client
+        .batch_execute("select fn_executor_heartbeat(e) from unnest('{e0, e1}'::text[]) e")
+        .await
+        .expect("a heartbeat");
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
