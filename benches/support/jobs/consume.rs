@@ -1,6 +1,6 @@
 //! Enqueueing in batches of a thousand, and claiming and finishing with two consumers.
 
-use super::{CONSUMERS, DATABASE, Held, ROUNDS, beat, claim, enqueue, jobs, median};
+use super::{CONSUMERS, DATABASE, Held, ROUNDS, beat, claim, jobs, median, put};
 use crate::support::options::Options;
 use crate::support::report::{Goal, Report};
 use crate::support::world::{World, settle};
@@ -29,7 +29,7 @@ fn cost(before: (i64, i64), after: (i64, i64), jobs: u32) -> Cost {
     }
 }
 
-pub async fn enqueue(world: &World, options: &Options, report: &mut Report) {
+pub async fn produce(world: &World, options: &Options, report: &mut Report) {
     const BATCH: u32 = 1_000;
     let batches = if options.quick { 5 } else { 20 };
     let client = world.client(DATABASE).await;
@@ -112,7 +112,7 @@ pub async fn consume(world: &World, options: &Options, report: &mut Report, batc
                         .await
                         .expect("messages");
                 } else {
-                    enqueue(&client, &prefix, 500).await;
+                    put(&client, &prefix, 500).await;
                 }
             }
             settle(&client).await;

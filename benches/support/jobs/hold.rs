@@ -1,6 +1,6 @@
 //! Throughput while another session holds a snapshot or a transaction id, so that the server can remove no dead row.
 
-use super::{CONSUMERS, DATABASE, Held, beat, claim, enqueue};
+use super::{CONSUMERS, DATABASE, Held, beat, claim, put};
 use crate::support::options::Options;
 use crate::support::report::{Goal, Report};
 use crate::support::world::{World, settle};
@@ -45,7 +45,7 @@ pub async fn measure(world: &World, options: &Options, report: &mut Report, hold
             let mut n = 0;
             while Instant::now() < ends {
                 n += 1;
-                enqueue(&client, &format!("{name}:{executor}:{n}"), BATCH).await;
+                put(&client, &format!("{name}:{executor}:{n}"), BATCH).await;
                 held = claim(&client, executor, &held, BATCH as i32).await;
                 if let Some(second) = Instant::now().checked_duration_since(begun) {
                     let second = usize::try_from(second.as_secs()).unwrap_or(usize::MAX);

@@ -21,7 +21,7 @@ pub async fn measure(world: &World, options: &Options, report: &mut Report) {
     let client = world.install(DATABASE).await;
     client.batch_execute(include_str!("peer.sql")).await.expect("the peer");
     claim(&client, "e0", &Held::default(), 1).await.finish(&client).await;
-    consume::enqueue(world, options, report).await;
+    consume::produce(world, options, report).await;
     for batch in [100, 10, 1] {
         consume::consume(world, options, report, batch).await;
     }
@@ -68,7 +68,7 @@ fn jobs(prefix: &str, n: u32) -> serde_json::Value {
         .collect()
 }
 
-async fn enqueue(client: &Client, prefix: &str, n: u32) {
+async fn put(client: &Client, prefix: &str, n: u32) {
     let call = "select count(*) from fn_job_enqueue_many($1)";
     client.query_one(call, &[&jobs(prefix, n)]).await.expect("new jobs");
 }

@@ -1,6 +1,6 @@
 //! How long a job waits for an idle executor: from the producer's commit until the executor has the job.
 
-use super::{DATABASE, Held, beat, claim, enqueue, median};
+use super::{DATABASE, Held, beat, claim, median, put};
 use crate::support::report::{Goal, Report};
 use crate::support::world::World;
 use futures_util::StreamExt;
@@ -40,7 +40,7 @@ pub async fn measure(world: &World, report: &mut Report) {
     for n in 0..TIMES {
         tokio::time::sleep(IDLE).await;
         while hears.try_recv().is_ok() {}
-        enqueue(&producer, &format!("notified:{n}"), 1).await;
+        put(&producer, &format!("notified:{n}"), 1).await;
         let committed = Instant::now();
         loop {
             hears.recv().await.expect("a notification");
@@ -81,7 +81,7 @@ async fn polled(world: &World, report: &mut Report, producer: &Client) {
     });
     let mut waits = Vec::new();
     for n in 0..20 {
-        enqueue(producer, &format!("polled:{n}"), 1).await;
+        put(producer, &format!("polled:{n}"), 1).await;
         let committed = Instant::now();
         let at = loop {
             match takes.try_recv() {
