@@ -14,7 +14,7 @@ docs: pg
 	GOV_HANDOFF_WRITE_DOCS=1 cargo test --lib the_page_of_commands
 	GOV_HANDOFF_WRITE_DOCS=1 cargo test --test it -- sql_reference::the_page walkthrough::the_commands_of_the_readme
 
-.PHONY: docs release-freeze demo test hostile hostile-all lint bench soak pg clean
+.PHONY: docs release-freeze demo test hostile hostile-all full lint bench soak pg clean
 
 # When a version is released: writes the checksums of its migrations, a database as it makes it, and its heading in CHANGELOG.md.
 # From then on the tests refuse an altered migration, and upgrade that database. Commit what it writes, and tag.
@@ -44,6 +44,12 @@ hostile-all: pg
 		HOSTILE=1 HOSTILE_PG=$$version HOSTILE_SEEDS=x1 HOSTILE_SECONDS=60 HOSTILE_MODES=poll,stream,auto \
 			cargo test --test it hostile -- --nocapture --test-threads 1; \
 	done
+
+# Three tests of the suite at the sizes of production: 1,037,724 births seeded while the sweep is killed twenty times, a ruleset
+# change over 100,000 groups, and ten consumers of the feed while everything is killed sixty times. A quarter of an hour.
+full: pg
+	GOV_HANDOFF_TEST_BACKLOG_ROWS=1037724 GOV_HANDOFF_TEST_FEED_ROUNDS=60 cargo test --test it -- --nocapture --test-threads 1 \
+		a_sweep_that_is_killed_again_and_again a_ruleset_change_over_all_groups ten_consumers_see_every_event_once
 
 lint:
 	cargo fmt --check

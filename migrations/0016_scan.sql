@@ -330,7 +330,8 @@ declare
 begin
     with due as (
         select g.group_key from public.gov_candidate_group g
-         where g.stale_after < clock_timestamp() and gov_handoff.gov_scan_shard(g.group_key, p_shards) = p_shard
+         -- Not clock_timestamp(): it changes from row to row, and no index is searched for it.
+         where g.stale_after < now() and gov_handoff.gov_scan_shard(g.group_key, p_shards) = p_shard
          order by g.stale_after limit p_limit
     ), locked as (
         select g.group_key from public.gov_candidate_group g where g.group_key in (select d.group_key from due d)

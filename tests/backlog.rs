@@ -79,8 +79,8 @@ fn of_source(value: &Value, source: &str) -> Value {
     all.iter().find(|s| s["source"] == source).unwrap_or_else(|| panic!("{source} of {value}")).clone()
 }
 
-/// How many births the backlog has, and how many kills the sweep survives: `GOV_HANDOFF_TEST_BACKLOG_ROWS=1037724` for the full
-/// size.
+/// How many births the backlog has, and how many kills the sweep survives. `make full` runs it with as many births as production
+/// has: `GOV_HANDOFF_TEST_BACKLOG_ROWS=1037724`.
 fn size() -> (i64, u64) {
     let rows = std::env::var("GOV_HANDOFF_TEST_BACKLOG_ROWS").ok().and_then(|text| text.parse().ok());
     (rows.unwrap_or(30_000), 20)
@@ -116,6 +116,7 @@ async fn a_sweep_that_is_killed_again_and_again_seeds_every_row_once_while_birth
     register(&db.url, &definition).await;
     let mut daemon = Daemon::running(&db, "poll", &INTAKE).await;
     let pages = u64::try_from(rows / 2_000).expect("small") * 2;
+    let begun = std::time::Instant::now();
     let sweeping = async {
         let mut random = Random::new(seed);
         let mut died = 0;
@@ -132,9 +133,11 @@ async fn a_sweep_that_is_killed_again_and_again_seeds_every_row_once_while_birth
         assert!(died * 10 >= kills * 8, "{died} of {kills} kills, seed {seed}");
         open.batch_execute("commit").await.expect("the open transaction");
         db.sql(&format!("commit prepared '{name}'")).await;
+        println!("{died} of {kills} kills after {:.1} s", begun.elapsed().as_secs_f64());
         backfilled(&db.url, &[]).await
     };
     let swept = sweeping.await;
+    println!("{rows} births seeded and compared in {:.1} s", begun.elapsed().as_secs_f64());
     assert_eq!(swept[0]["phase"], "incremental", "{swept}");
     births(&db.client, "after", 5).await;
     let late = i64::try_from(kills).expect("small") * 5 + 10 + 10 + 5;

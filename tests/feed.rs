@@ -460,6 +460,12 @@ async fn emit_until(url: String, mut random: Random, stop: Arc<AtomicBool>) {
     }
 }
 
+/// How often something is killed. `GOV_HANDOFF_TEST_FEED_ROUNDS=60` takes minutes; `make full` runs it.
+fn rounds() -> u64 {
+    let rounds = std::env::var("GOV_HANDOFF_TEST_FEED_ROUNDS").ok().and_then(|text| text.parse().ok());
+    rounds.unwrap_or(8)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_consumers_see_every_event_once_while_daemon_slot_and_server_are_killed() {
     let (cluster, mut db) = preparing().await;
@@ -475,9 +481,9 @@ async fn ten_consumers_see_every_event_once_while_daemon_slot_and_server_are_kil
 
     let mut random = place(7);
     let mut daemon = Daemon::eager(&db.url, "auto", &BOTH);
-    for round in 0..8 {
+    for round in 0..rounds() {
         tokio::time::sleep(Duration::from_millis(500 + random.below(1_000))).await;
-        match round {
+        match round % 8 {
             2 => {
                 daemon.kill();
                 db.drop_slots().await;
@@ -489,7 +495,7 @@ async fn ten_consumers_see_every_event_once_while_daemon_slot_and_server_are_kil
             }
             _ => daemon.kill(),
         }
-        if round != 5 {
+        if round % 8 != 5 {
             daemon = Daemon::eager(&db.url, "auto", &BOTH);
         }
     }

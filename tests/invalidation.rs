@@ -8,7 +8,7 @@ use crate::support::{Daemon, Database, active, cli_with, done};
 const GROUPS: i64 = 100_000;
 
 /// So many groups with one candidate each, and their input accepted.
-async fn with_groups(n: i64) -> Database {
+pub async fn with_groups(n: i64) -> Database {
     let db = active().await;
     db.sql(&format!(
         "do $$ begin for b in 0..{n}/5000 - 1 loop

@@ -294,6 +294,31 @@ async fn a_scan_or_gate_that_stops_is_silent_and_a_paused_one_is_not() {
     }
 }
 
+/// A scan with nothing to do looks every few milliseconds. That must not cost more the more groups there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_with_nothing_to_do_reads_no_group() {
+    let db = crate::invalidation::with_groups(5_000).await;
+    let once = ["run", "--once", "--mode", "poll"];
+    let scan = [("GOV_HANDOFF_WORKERS", "gov_candidate_scan")];
+    assert_eq!(cli_with(&db.url, &once, &scan).await.code, 0);
+    db.sql("vacuum analyze gov_candidate_group").await;
+    db.sql("select pg_stat_force_next_flush()").await;
+    let read = "select seq_tup_read + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables where relname = 'gov_candidate_group'";
+    let before = db.number(read).await;
+    assert_eq!(cli_with(&db.url, &once, &scan).await.code, 0);
+    // One group past its time is found, and no more than it is read.
+    db.sql("update gov_candidate_group set stale_after = now() - interval '1 second' where group_key = (select max(group_key) from gov_candidate_group)")
+        .await;
+    assert_eq!(cli_with(&db.url, &once, &scan).await.code, 0);
+    db.until("select not exists (select from gov_candidate_group where dirty or stale_after < now())").await;
+    db.sql("select pg_stat_force_next_flush()").await;
+    let groups = db.number(read).await - before;
+    assert!(
+        groups < 7_000,
+        "{groups} rows were read; the update and the wait of this test read up to 5,001 of them"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn candidates_and_groups_are_listed_page_by_page() {
     let db = active().await;

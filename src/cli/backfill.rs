@@ -39,6 +39,9 @@ pub async fn run(mut config: Config, command: BackfillCommand) -> Result<ExitCod
     let seeded = of_interest(&store, None).await?;
     if let Some(name) = &command.source {
         let names: Vec<&str> = seeded.iter().map(|b| b.source.as_str()).collect();
+        if names.is_empty() {
+            return Err(Error::config(format!("no source has a backlog to seed, and so {name} has none")));
+        }
         known::one_of("source with a backlog to seed", name, &names)?;
     }
     config.backfill.source.clone_from(&command.source);

@@ -91,8 +91,13 @@ fn show(changes: &[SubscriptionChange], unmatched: &[String], json: bool) -> Res
     if json {
         return output::json(&json!({ "changes": changes, "warnings": unmatched }));
     }
+    if changes.is_empty() {
+        output::line("the file names no subscription and no member");
+    }
     let row = |c: &SubscriptionChange| vec![c.what.clone(), c.subject.clone(), c.change.name().to_owned()];
-    output::table(&["", "", "change"], &changes.iter().map(row).collect::<Vec<_>>());
+    if !changes.is_empty() {
+        output::table(&["", "", "change"], &changes.iter().map(row).collect::<Vec<_>>());
+    }
     for warning in unmatched {
         output::line(format_args!("warning: {warning}"));
     }

@@ -51,6 +51,8 @@ struct Sweeper {
     done: HashSet<String>,
     /// The size of the next page, when pages have to be smaller than usual.
     limit: i64,
+    /// The session bounds its reads.
+    bounded: bool,
     report: Value,
 }
 
@@ -77,15 +79,17 @@ struct ReadPage<'a> {
 
 impl PageWorker for Sweeper {
     fn new(_: &Term) -> Self {
-        Self { current: None, done: HashSet::new(), limit: MOST, report: Value::Null }
+        Self { current: None, done: HashSet::new(), limit: MOST, bounded: false, report: Value::Null }
     }
 
     async fn page(&mut self, store: &mut Store, page: PageContext<'_>) -> Result<PageDone> {
         let (begun, config) = (Instant::now(), &page.term.config);
-        if page.begins {
+        if page.begins || !self.bounded {
             // A read of a page is an ordinary read.
             store.bound_reads(config.read_timeout).await?;
         }
+        // After an error the next page has another session.
+        self.bounded = false;
         let current = match self.current.take() {
             Some(current) => current,
             None => match self.next(store, config).await? {
@@ -97,6 +101,7 @@ impl PageWorker for Sweeper {
         match read {
             Ok(rows) => {
                 self.limit = (self.limit * 2).min(MOST);
+                self.bounded = true;
                 spread(page.term, rows, begun).await;
                 Ok(PageDone::more(rows))
             }

@@ -58,8 +58,10 @@ pub async fn run(config: &Config, command: TailCommand) -> Result<ExitCode> {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // Also after an error: what was printed was read.
-    tail.say_where_to_resume(command.json);
+    // Also after an error: what was printed was read. A position that was refused at once is no place to resume from.
+    if outcome.is_ok() || tail.after != command.after {
+        tail.say_where_to_resume(command.json);
+    }
     outcome.map(|()| ExitCode::SUCCESS)
 }
 

@@ -52,7 +52,11 @@ pub async fn run(config: &Config, command: UnreadCommand) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if events.is_empty() {
-        output::line(format_args!("{actor} has read everything"));
+        let elsewhere: i64 = counts.iter().map(|c| c.unread).sum();
+        output::line(match elsewhere {
+            0 => format!("nothing is unread for {actor}"),
+            n => format!("nothing is unread for {actor} here; {} elsewhere", output::count(n)),
+        });
         return Ok(ExitCode::SUCCESS);
     }
     let row = |e: &UnreadEvent| {
