@@ -1,7 +1,6 @@
 //! Errors of the driver, of files and of JSON as errors of ours. A server's message about data is not repeated.
 
 use super::{Error, Kind, classify, codes, refused};
-use tokio_postgres::error::SqlState;
 
 impl From<tokio_postgres::Error> for Error {
     fn from(e: tokio_postgres::Error) -> Self {
@@ -10,14 +9,6 @@ impl From<tokio_postgres::Error> for Error {
             let text = chain(&e);
             return Self { source: Some(Box::new(e)), ..Self::new(kind, text) };
         };
-        if lacks_ours(db) {
-            let text = format!(
-                "{}; the database is not set up, or by an older version: run `gov-handoff migrate`",
-                db.message()
-            );
-            let code = Some(db.code().code().to_owned());
-            return Self { code, source: Some(Box::new(e)), ..Self::of(&codes::NOT_MIGRATED, text) };
-        }
         let kind = classify(db.code());
         let context = match kind {
             // The message may quote a value of the row.
@@ -36,14 +27,6 @@ impl From<tokio_postgres::Error> for Error {
         let (code, constraint) = (Some(db.code().code().to_owned()), db.constraint().map(str::to_owned));
         Self { code, constraint, source: Some(Box::new(e)), ..Self::new(kind, context) }
     }
-}
-
-/// Whether the server misses an object that a migration makes.
-fn lacks_ours(db: &tokio_postgres::error::DbError) -> bool {
-    let missing = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME]
-        .contains(db.code());
-    let ours = ["gov_", "public.v_", "public.fn_", "public.event_", "public.job_", "public.queue_"];
-    missing && ours.iter().any(|name| db.message().contains(name))
 }
 
 impl From<crate::core::rule::DefinitionError> for Error {
