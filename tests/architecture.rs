@@ -235,6 +235,22 @@ fn onlookers_only_look() {
     }
 }
 
+/// Workers that read rows of sources through the session of their pages. The input gate has a reader of its own beside it.
+const READ_SOURCES: [&str; 3] = ["backfill.rs", "event_feed.rs", "full_audit.rs"];
+
+#[test]
+fn a_worker_that_reads_no_source_has_a_session_that_cannot() {
+    let mut workers = 0;
+    for file in files("src/workers") {
+        let Some(role) = file.text.split("    type Role = role::").nth(1) else { continue };
+        let reads = READ_SOURCES.iter().any(|name| file.path.ends_with(name));
+        let wanted = if reads { "ReadWriter;" } else { "Writer;" };
+        assert!(role.starts_with(wanted), "{}: the role of its session is not {wanted}", file.path);
+        workers += 1;
+    }
+    assert!(workers >= 6, "only {workers} workers were found");
+}
+
 #[test]
 fn each_borrowed_crate_has_one_door() {
     for (needle, door) in [

@@ -7,7 +7,7 @@ use gov_handoff::config::{Config, Layer};
 use gov_handoff::daemon::pages::{self, PageContext, PageDone, PageWorker};
 use gov_handoff::daemon::term::Term;
 use gov_handoff::error::{Error, Result};
-use gov_handoff::store::Store;
+use gov_handoff::store::{Writer, role};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -19,11 +19,13 @@ static URL: OnceLock<String> = OnceLock::new();
 struct Items;
 
 impl PageWorker for Items {
+    type Role = role::Writer;
+
     fn new(_: &Term) -> Self {
         Self
     }
 
-    async fn page(&mut self, _: &mut Store, page: PageContext<'_>) -> Result<PageDone> {
+    async fn page(&mut self, _: &mut Writer, page: PageContext<'_>) -> Result<PageDone> {
         let client = connect(URL.get().expect("set")).await;
         let most = page.limit(64);
         client.execute("insert into sizes (most) values ($1)", &[&most]).await.expect("a note");
@@ -34,7 +36,7 @@ impl PageWorker for Items {
         Ok(if worked > 0 { PageDone::more(worked.unsigned_abs()) } else { PageDone::idle(0, Duration::ZERO) })
     }
 
-    async fn set_aside(&mut self, _: &mut Store, page: PageContext<'_>, e: &Error) -> Result<bool> {
+    async fn set_aside(&mut self, _: &mut Writer, page: PageContext<'_>, e: &Error) -> Result<bool> {
         assert_eq!((page.limit(64), e.code.as_deref()), (1, Some("22012")));
         let client = connect(URL.get().expect("set")).await;
         let aside = "update items set done = -1 where n = (select min(n) from items where done is null)";

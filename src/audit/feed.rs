@@ -3,10 +3,10 @@
 use crate::audit::progress::{AuditDepth, AuditPhase, Progress, Terms};
 use crate::core::repair::Reason;
 use crate::error::Result;
-use crate::store::Store;
 use crate::store::audit::{Checkpoint, Discrepancy};
 use crate::store::feed::{FEED, Stretch};
 use crate::store::lease::Lease;
+use crate::store::{Reader, Store};
 use std::time::Instant;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ const STRETCH: i64 = 5_000;
 /// and events with two positions are named and left to an operator. `report` is called after each stretch.
 pub async fn audit_feed(
     store: &Store,
-    reader: &Store,
+    reader: &Reader,
     lease: &Lease,
     check: bool,
     mut report: impl FnMut(&Progress),

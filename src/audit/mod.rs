@@ -22,9 +22,9 @@ use crate::core::time::parse_timestamptz;
 use crate::error::{Error, Kind, Result};
 use crate::failpoint::failpoint;
 use crate::instance;
-use crate::store::Store;
 use crate::store::audit::Discrepancy;
 use crate::store::lease::{Claim, Lease};
+use crate::store::{Reader, Store};
 use check::Checker;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ pub async fn claim(store: &Store) -> Result<Lease> {
 /// The audit of one source. `report` is called after each chunk.
 pub struct Audit<'a> {
     pub store: &'a Store,
-    pub reader: &'a mut Store,
+    pub reader: &'a mut Reader,
     pub lease: &'a Lease,
     /// The intake worker, to which the source and its certificates belong.
     pub intake: &'a str,

@@ -10,7 +10,7 @@ use crate::store::feed::FEED;
 use crate::store::lease::{Kept, Lease};
 use crate::store::read::Span;
 use crate::store::source::Registered;
-use crate::store::{Store, connect};
+use crate::store::{Reader, Store, connect};
 use crate::workers::event_feed;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -106,7 +106,7 @@ async fn includes_feed(store: &Store, command: &AuditCommand) -> Result<bool> {
 async fn audit_one(
     config: &Config,
     store: &Store,
-    reader: &mut Store,
+    reader: &mut Reader,
     lease: &Lease,
     source: Arc<Source>,
     scope: &Scope,

@@ -26,7 +26,8 @@ use crate::daemon::supervisor::{Worker, supervise};
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Policy, Result};
 use crate::pulse::{self, Loop};
-use crate::store::Store;
+use crate::store::Session;
+use crate::store::role::{Includes, ReadWriter};
 use serde_json::{Value, json};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +44,9 @@ const FAILING_FOR_LONG: u32 = 20;
 
 /// A worker that goes page by page.
 pub trait PageWorker: Send + 'static {
+    /// What the worker's session can do: [`role::Writer`](crate::store::role::Writer), or more where it reads sources.
+    type Role: Send + Sync + 'static;
+
     /// Created again under each lease: no state of a former term is used.
     fn new(term: &Term) -> Self;
 
@@ -50,7 +54,7 @@ pub trait PageWorker: Send + 'static {
     /// another session, and starts from what is durable.
     fn page(
         &mut self,
-        store: &mut Store,
+        store: &mut Session<Self::Role>,
         page: PageContext<'_>,
     ) -> impl Future<Output = Result<PageDone>> + Send;
 
@@ -58,7 +62,7 @@ pub trait PageWorker: Send + 'static {
     /// returns true. A worker that cannot do so (the default) keeps trying, and has its finding.
     fn set_aside(
         &mut self,
-        _store: &mut Store,
+        _store: &mut Session<Self::Role>,
         _page: PageContext<'_>,
         _rejected: &Error,
     ) -> impl Future<Output = Result<bool>> + Send {
@@ -116,12 +120,11 @@ const TURN_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the worker `name` whenever this instance has its lease, until `shutdown` turns true; with `once` until nothing is
 /// left to do.
-pub async fn run<P: PageWorker>(
-    config: &Config,
-    name: &str,
-    once: bool,
-    shutdown: watch::Receiver<bool>,
-) -> Result<()> {
+pub async fn run<P>(config: &Config, name: &str, once: bool, shutdown: watch::Receiver<bool>) -> Result<()>
+where
+    P: PageWorker,
+    ReadWriter: Includes<P::Role>,
+{
     supervise::<Paged<P>>(config, name, once, shutdown).await
 }
 
@@ -153,7 +156,10 @@ impl PagedShared {
     }
 }
 
-impl<P: PageWorker> Worker for Paged<P> {
+impl<P: PageWorker> Worker for Paged<P>
+where
+    ReadWriter: Includes<P::Role>,
+{
     type Shared = PagedShared;
     type Rounds = PagedRounds;
 
@@ -175,15 +181,18 @@ impl<P: PageWorker> Worker for Paged<P> {
     }
 }
 
-struct Lane<'a, P> {
+struct Lane<'a, P: PageWorker> {
     shared: &'a PagedShared,
     worker: P,
-    store: Option<Store>,
+    store: Option<Session<P::Role>>,
     begins: bool,
     size: PageSize,
 }
 
-impl<P: PageWorker> Lane<'_, P> {
+impl<P: PageWorker> Lane<'_, P>
+where
+    ReadWriter: Includes<P::Role>,
+{
     /// Runs until told to stop. After an error the lane starts over; a single run ends with it, because there is no later
     /// one.
     async fn run(mut self) -> Result<()> {
@@ -278,9 +287,13 @@ impl<P: PageWorker> Lane<'_, P> {
 }
 
 /// The lane's session, opened if there is none.
-async fn session<'s>(open: &'s mut Option<Store>, term: &Term) -> Result<&'s mut Store> {
+async fn session<'s, Role>(open: &'s mut Option<Session<Role>>, term: &Term) -> Result<&'s mut Session<Role>>
+where
+    ReadWriter: Includes<Role>,
+{
     if open.is_none() {
-        *open = Some(open_worker(&term.config, &format!("gov-handoff {}", term.lease.worker)).await?);
+        let name = format!("gov-handoff {}", term.lease.worker);
+        *open = Some(open_worker(&term.config, &name).await?.into_role());
     }
     open.as_mut().ok_or_else(|| Error::new(Kind::Internal, "the lane has no session"))
 }

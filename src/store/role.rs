@@ -111,6 +111,7 @@ pub trait Includes<Part>: sealed::Role {}
 impl<R: sealed::Role> Includes<Onlooker> for R {}
 impl Includes<Reader> for ReadWriter {}
 impl Includes<Writer> for ReadWriter {}
+impl Includes<ReadWriter> for ReadWriter {}
 impl Includes<Reader> for Admin {}
 impl Includes<Writer> for Admin {}
 impl Includes<ReadWriter> for Admin {}

@@ -20,10 +20,10 @@ use crate::daemon::term::Term;
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::handoff::mapped_row::MappedRow;
-use crate::store::Store;
 use crate::store::backlog::{BacklogSweep, Held, SweepPage};
 use crate::store::findings::Finding;
 use crate::store::read::{Bound, Span};
+use crate::store::{Store, role};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -78,6 +78,8 @@ struct ReadPage<'a> {
 }
 
 impl PageWorker for Sweeper {
+    type Role = role::ReadWriter;
+
     fn new(_: &Term) -> Self {
         Self { current: None, done: HashSet::new(), limit: MOST, bounded: false, report: Value::Null }
     }

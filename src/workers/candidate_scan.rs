@@ -18,8 +18,8 @@ use crate::daemon::pages::{self, PageContext, PageDone, PageWorker};
 use crate::daemon::term::Term;
 use crate::error::Result;
 use crate::failpoint::failpoint;
-use crate::store::Store;
 use crate::store::scan::{Expanded, ScanControl, ScanLimits, Shard, Verdicts};
+use crate::store::{Writer, role};
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -67,6 +67,8 @@ struct CandidateScan {
 }
 
 impl PageWorker for CandidateScan {
+    type Role = role::Writer;
+
     fn new(term: &Term) -> Self {
         let worker = &term.lease.worker;
         let number = worker.rsplit_once('_').and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
@@ -74,7 +76,7 @@ impl PageWorker for CandidateScan {
         Self { number, after: String::new(), divided: false, storm, storm_seen: None, scanned: 0, shards: 1 }
     }
 
-    async fn page(&mut self, store: &mut Store, page: PageContext<'_>) -> Result<PageDone> {
+    async fn page(&mut self, store: &mut Writer, page: PageContext<'_>) -> Result<PageDone> {
         let term = page.term;
         let mut control = store.scan_control().await?;
         if self.number == 1 && !self.divided {
@@ -116,7 +118,7 @@ impl CandidateScan {
     }
 
     /// Puts this instance's division and time to live in force.
-    async fn divide(&mut self, store: &Store, term: &Term, control: &mut ScanControl) -> Result<()> {
+    async fn divide(&mut self, store: &Writer, term: &Term, control: &mut ScanControl) -> Result<()> {
         let shards = i32::from(term.config.scan_shards);
         let stale_ms = i64::try_from(term.config.stale_after.as_millis()).unwrap_or(i64::MAX);
         if (control.shards, control.stale_ms) != (shards, stale_ms) {
@@ -128,7 +130,7 @@ impl CandidateScan {
     }
 
     /// One step of the oldest open invalidation. In a storm the expansion pauses, and nothing else does.
-    async fn expand(&mut self, store: &Store, term: &Term, control: &ScanControl) -> Result<bool> {
+    async fn expand(&mut self, store: &Writer, term: &Term, control: &ScanControl) -> Result<bool> {
         if !control.invalidated {
             self.calm(store).await?;
             return Ok(false);
@@ -154,7 +156,7 @@ impl CandidateScan {
         Ok(true)
     }
 
-    async fn calm(&mut self, store: &Store) -> Result<()> {
+    async fn calm(&mut self, store: &Writer) -> Result<()> {
         if self.storm_seen.is_none_or(|at| at.elapsed() >= CALM) {
             self.storm_seen = None;
             self.storm.set(store, None).await?;
@@ -163,7 +165,7 @@ impl CandidateScan {
     }
 
     /// One page of groups. Returns how many there were.
-    async fn scan(&mut self, store: &Store, control: &ScanControl, page: &PageContext<'_>) -> Result<u64> {
+    async fn scan(&mut self, store: &Writer, control: &ScanControl, page: &PageContext<'_>) -> Result<u64> {
         let size = ScanLimits { groups: GROUPS, members: MEMBERS };
         let (mut version, mut groups) = store.scan_page(&self.after, self.shard(), size).await?;
         if groups.is_empty() && !self.after.is_empty() {

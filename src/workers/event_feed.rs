@@ -19,8 +19,8 @@ use crate::daemon::open_session::open_worker;
 use crate::daemon::pages::{PageContext, PageDone, PageWorker, run};
 use crate::daemon::term::Term;
 use crate::error::{Error, Kind, Result};
-use crate::store::Store;
 use crate::store::feed::Unfed;
+use crate::store::{Store, role};
 use proof::{Comparison, FeedLedger};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -68,6 +68,8 @@ impl Drop for OutboxSweep {
 }
 
 impl PageWorker for EventFeed {
+    type Role = role::ReadWriter;
+
     fn new(_: &Term) -> Self {
         Self {
             pause: SOONEST,

@@ -21,7 +21,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::findings::Finding;
 use crate::store::lease::{Claim, Lease};
 use crate::store::source::Registered;
-use crate::store::{Store, connect};
+use crate::store::{Reader, Store, connect, role};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub async fn run(config: Config, once: bool, shutdown: watch::Receiver<bool>) ->
 
 struct FullAudit {
     /// Reads the sources. Open while there is work.
-    reader: Option<Store>,
+    reader: Option<Reader>,
     /// The sources that could not be audited, and until when they are left out.
     left_out: HashMap<String, Instant>,
     progress: Value,
@@ -65,6 +65,8 @@ enum Slice {
 }
 
 impl PageWorker for FullAudit {
+    type Role = role::ReadWriter;
+
     fn new(_: &Term) -> Self {
         Self { reader: None, left_out: HashMap::new(), progress: Value::Null }
     }
@@ -163,9 +165,10 @@ impl FullAudit {
         audit.finish(place).await.map(Slice::Ended)
     }
 
-    async fn reader(&mut self, config: &Config) -> Result<&mut Store> {
+    async fn reader(&mut self, config: &Config) -> Result<&mut Reader> {
         if self.reader.is_none() {
-            let reader: Store = connect::open_reader(&config.target, "gov-handoff full audit reader").await?;
+            let reader: Reader =
+                connect::open_reader(&config.target, "gov-handoff full audit reader").await?;
             let reader = reader.only_tables().await?;
             let reader = reader.within(patience(config).max(config.read_timeout + Duration::from_secs(1)));
             reader.bound_reads(config.read_timeout).await?;

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::store::findings::Finding;
 use crate::store::input_gate::{GateControl, Walk};
-use crate::store::{Reader, Store, connect};
+use crate::store::{Reader, Writer, connect, role};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ struct InputGate {
 }
 
 impl PageWorker for InputGate {
+    type Role = role::Writer;
+
     fn new(_: &Term) -> Self {
         Self {
             reader: None,
@@ -62,7 +64,7 @@ impl PageWorker for InputGate {
         }
     }
 
-    async fn page(&mut self, store: &mut Store, page: PageContext<'_>) -> Result<PageDone> {
+    async fn page(&mut self, store: &mut Writer, page: PageContext<'_>) -> Result<PageDone> {
         let term = page.term;
         let control = store.gate_control().await?;
         let mut looked_at = 0;
@@ -92,7 +94,7 @@ impl InputGate {
     /// One page of a source: of its open walk, if there is one, otherwise of its pending candidates.
     async fn source(
         &mut self,
-        store: &Store,
+        store: &Writer,
         term: &Term,
         control: &GateControl,
         source: &Source,
@@ -138,7 +140,7 @@ impl InputGate {
         Ok(read_of(found.len(), walk.as_ref()))
     }
 
-    async fn pending(&mut self, store: &Store, name: &str) -> Result<Vec<Candidate>> {
+    async fn pending(&mut self, store: &Writer, name: &str) -> Result<Vec<Candidate>> {
         let after = self.after.get(name).cloned().unwrap_or_default();
         let mut candidates = store.pending_candidates(name, &after, PAGE).await?;
         if candidates.is_empty() && !after.is_empty() {
@@ -181,7 +183,7 @@ impl InputGate {
         Ok(rows.into_iter().map(|row| (source.key(&row).to_owned(), row)).collect())
     }
 
-    async fn not_read(&mut self, store: &Store, term: &Term, name: &str, e: &Error) -> Result<()> {
+    async fn not_read(&mut self, store: &Writer, term: &Term, name: &str, e: &Error) -> Result<()> {
         tracing::warn!(source = name, error = %e, "the source rows of candidates cannot be read");
         self.read.remove(name);
         self.unreadable.insert(name.to_owned(), Instant::now() + UNREADABLE_PAUSE.min(term.config.lease_ttl));
@@ -192,7 +194,7 @@ impl InputGate {
         store.sustain(&finding, UNREADABLE_EVERY).await
     }
 
-    async fn readable(&mut self, store: &Store, name: &str) -> Result<()> {
+    async fn readable(&mut self, store: &Writer, name: &str) -> Result<()> {
         self.unreadable.remove(name);
         if self.read.insert(name.to_owned()) {
             store.resolve(&format!("source_unreadable:{name}:gate"), "readable again").await?;

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::daemon::pages::{PageContext, PageDone, PageWorker, run};
 use crate::daemon::term::Term;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::{Writer, role};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -33,13 +33,15 @@ pub async fn tick(config: Config, once: bool, stop: watch::Receiver<bool>) -> Re
 pub struct QueueTick;
 
 impl PageWorker for QueueTick {
+    type Role = role::Writer;
+
     fn new(_: &Term) -> Self {
         Self
     }
 
     /// One round through the gates. One that fails keeps none of the others from its turn: what fails may be due to one
     /// event or job, and is tried again in the next round.
-    async fn page(&mut self, store: &mut Store, page: PageContext<'_>) -> Result<PageDone> {
+    async fn page(&mut self, store: &mut Writer, page: PageContext<'_>) -> Result<PageDone> {
         let (mut rows, mut more, mut failed) = (0, false, Ok(()));
         for gate in GATES {
             match store.tick(&page.term.lease, gate, page.begins).await {
