@@ -193,6 +193,14 @@ impl Config {
     }
 }
 
+/// The database for a program that uses this crate as a library: the URL that is given, else `DATABASE_URL`, completed by the
+/// `PG*` variables as libpq does it.
+pub fn target(url: Option<&str>) -> Result<Target> {
+    let env = readable(std::env::vars_os())?;
+    let url = url.or_else(|| env.get("DATABASE_URL").map(String::as_str).filter(|url| !url.is_empty()));
+    Target::parse(url, Given::Above, &env)
+}
+
 /// Whether text may be coloured: `NO_COLOR` and `CLICOLOR=0` say no, `CLICOLOR_FORCE` says yes, else the terminal decides.
 #[must_use]
 pub fn colour(terminal: bool) -> bool {

@@ -112,7 +112,7 @@ const LAYERS: [&[&str]; 12] = [
     &["failpoint", "instance"],
     &["meter", "pulse"],
     &["store"],
-    &["handoff"],
+    &["handoff", "queue"],
     &["daemon", "audit", "observe"],
     &["capture"],
     &["workers"],

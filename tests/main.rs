@@ -202,6 +202,15 @@ mod delayed;
 // The nine states of a job: 81 pairs, each through its gate or refused by the database.
 mod job_states;
 
+// The client of the job queue, and the example executor, killed in the middle of its jobs.
+mod queue;
+
+// `jobs` and `executors`: what an operator sees and decides, and what is refused with which code.
+mod jobs_cli;
+
+// `docs/jobs.md`: its executor in shell and its statements, against a real server.
+mod jobs_page;
+
 // Claimers that are killed, stopped and cut off over thousands of jobs: exactly once, by the transition log alone.
 mod job_hostile;
 

@@ -7,7 +7,9 @@ use crate::cli::checks::ChecksCommand;
 use crate::cli::demo::DemoCommand;
 use crate::cli::dlq::DlqCommand;
 use crate::cli::events::EventsCommand;
+use crate::cli::executors::ExecutorsCommand;
 use crate::cli::findings::FindingsCommand;
+use crate::cli::jobs::JobsCommand;
 use crate::cli::migrate::MigrateCommand;
 use crate::cli::pause::PauseCommand;
 use crate::cli::replay::ReplayCommand;
@@ -159,6 +161,15 @@ pub enum Command {
         after_help = "Example: gov-handoff subscriptions apply subscriptions.toml --dry-run"
     )]
     Subscriptions(SubscriptionsCommand),
+    /// The job queue: list and show jobs, enqueue, cancel, queue dead letters again
+    #[command(subcommand, after_help = "Example: gov-handoff jobs show verify:draft-10")]
+    Jobs(JobsCommand),
+    /// The programs that may claim jobs: list, register or disable them
+    #[command(
+        subcommand,
+        after_help = "Example: gov-handoff executors register hermes_batch_a --kind Hermes --job-kind verify_mark"
+    )]
+    Executors(ExecutorsCommand),
     /// Show which producers each source trusts; grant or revoke trust
     #[command(
         subcommand,

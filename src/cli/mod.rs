@@ -12,9 +12,11 @@ pub mod demo;
 mod dlq;
 mod doctor;
 mod events;
+mod executors;
 mod explain;
 mod findings;
 mod health;
+mod jobs;
 mod known;
 mod man;
 mod metrics;
@@ -122,6 +124,8 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Replication { command } => replication::run(&config, command).await,
         Command::Dlq(command) => dlq::run(&config, command).await,
         Command::Subscriptions(command) => subscriptions::run(&config, command).await,
+        Command::Jobs(command) => jobs::run(&config, command).await,
+        Command::Executors(command) => executors::run(&config, command).await,
         Command::Trust(command) => trust::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,

@@ -1,7 +1,7 @@
 //! A time as an operator types it: one check for all commands, before anything is sent to the server.
 
 use crate::error::{Error, Result};
-use chrono::{Datelike, NaiveDate, NaiveTime};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveTime, Utc};
 
 /// The forms that are read, by example.
 pub const EXPECTED: &str = "a date or a time such as 2026-11-16, 2026-11-16T12:00:00Z or 2026-11-16T12:00:00+07:00 (UTC if no zone is given)";
@@ -13,6 +13,26 @@ pub fn check(text: &str) -> Result<()> {
     } else {
         Err(Error::config(format!("`{text}` is no time; expected {EXPECTED}")))
     }
+}
+
+/// The time that a text means, for a call that takes a time and not its text.
+pub fn parse(text: &str) -> Result<DateTime<Utc>> {
+    check(text)?;
+    let (date, rest) = text.split_at(10);
+    let (clock, zone) = rest.split_at(rest.find(['Z', '+', '-']).unwrap_or(rest.len()));
+    let clock = match clock.get(1..).unwrap_or_default() {
+        "" => "00:00:00".to_owned(),
+        minutes if minutes.len() == 5 => format!("{minutes}:00"),
+        seconds => seconds.to_owned(),
+    };
+    let zone = match zone.len() {
+        0 => "Z".to_owned(),
+        3 => format!("{zone}:00"),
+        5 => format!("{}:{}", &zone[..3], &zone[3..]),
+        _ => zone.to_owned(),
+    };
+    let parsed = DateTime::parse_from_rfc3339(&format!("{date}T{clock}{zone}"));
+    Ok(parsed.map_err(|_| Error::config(format!("`{text}` is no time; expected {EXPECTED}")))?.to_utc())
 }
 
 /// A date, or a date and a time of day with or without a zone. Narrower than the server, which takes `today` as well, and
@@ -63,7 +83,7 @@ mod tests {
             "2026-11-16T12:00:00-0730",
             "2026-11-16 12:00+05:30",
         ] {
-            assert!(is_time(fine), "{fine}");
+            assert!(is_time(fine) && parse(fine).is_ok(), "{fine}");
         }
         for wrong in [
             "",
@@ -88,6 +108,18 @@ mod tests {
             assert!(!is_time(wrong), "{wrong}");
             let error = check(wrong).unwrap_err().to_string();
             assert!(error.contains("is no time") && error.contains("2026-11-16T12:00:00Z"), "{error}");
+        }
+    }
+    #[test]
+    fn a_time_is_read_as_the_server_would() {
+        for (text, utc) in [
+            ("2026-11-16", "2026-11-16T00:00:00+00:00"),
+            ("2026-11-16T12:00", "2026-11-16T12:00:00+00:00"),
+            ("2026-11-16 12:00:00.5Z", "2026-11-16T12:00:00.500+00:00"),
+            ("2026-11-16T12:00:00+07", "2026-11-16T05:00:00+00:00"),
+            ("2026-11-16T12:00:00-0730", "2026-11-16T19:30:00+00:00"),
+        ] {
+            assert_eq!(parse(text).unwrap().to_rfc3339(), utc, "{text}");
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod id_ranges;
 pub mod identity;
 pub mod input_gate;
 pub mod instance;
+pub mod job;
 pub mod lag;
 pub mod lease;
 pub mod lsn;

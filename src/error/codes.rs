@@ -70,6 +70,9 @@ codes! {
     SESSION_SETTINGS = "GH1011", Config;
         "The server, or a pooler before it, did not grant the settings that a session asked for.",
         "Connect to the server itself, or let the pooler pass them on. Without them rows could be missed without an error.";
+    NOT_AN_EXECUTOR = "GH1012", Config;
+        "The name is not a kind of executor, or it is MOT, which is never one.",
+        "Take one of the kinds that the message lists. MOT enqueues graphs of jobs by `fn_mot_graph_emit`, and claims none.";
     CONNECTION = "GH1100", Connection;
         "The server cannot be reached, or the connection broke.",
         "Is the server running, and is the address right? A daemon connects again by itself.";
@@ -124,6 +127,12 @@ codes! {
     IS_REDEFINED = "GH1804", Redefined, state REDEFINED;
         "The definition that mapped a row is no longer in force. Nothing was written.",
         "Nothing: the rows are mapped again.";
+    NO_SUCH_JOB = "GH1805", Refused;
+        "No job has this id or this key.",
+        "`gov-handoff jobs list` shows the jobs; an id or a key is given in full.";
+    NO_SUCH_EXECUTOR = "GH1806", Refused;
+        "No executor is registered under this id.",
+        "`gov-handoff executors list` shows those that are; `gov-handoff executors register` adds one.";
     INTERNAL = "GH1900", Internal;
         "A bug of this program, or of the server.",
         "Report it with the message and the version. Nothing is lost: what was not recorded is read again.";

@@ -1,0 +1,1 @@
+select to_jsonb(q) from public.v_queue_health q

@@ -1,0 +1,1 @@
+select public.fn_executor_heartbeat(p_executor_id => $1)
