@@ -119,7 +119,7 @@ mod findings;
 // Who may do what: every table, view and function against a table of privileges, for each role.
 mod roles;
 
-// Whoever looks on reads summaries: no status page ever scans a source, the outbox or the candidates.
+// Onlookers read summaries: no status page ever scans a source, the outbox or the candidates.
 mod no_ui_scan;
 
 // Poison rows: staged, retried, dead-lettered; never lost, never in the way.
@@ -177,7 +177,7 @@ mod takeover;
 // Each source is on its own: one that cannot be read is a finding and costs its neighbours nothing.
 mod neighbours;
 
-// A reader gives way: whoever waits for a source that we read waits about half a second.
+// A reader gives way: a session that waits for a source that we read waits about half a second.
 mod give_way;
 
 // A pooler that drops what our sessions ask for is noticed, and refused with what to do.
@@ -191,7 +191,7 @@ mod recipients;
 // The emit gate: each rule, refusals that are answers, captures, cycles, and what a producer may do.
 mod emit;
 
-// The feed: one position for every event in the order of commits; consumers that bring nothing but a position miss nothing.
+// The feed: one position for every event in the order of commits; a consumer that keeps one position misses nothing.
 mod feed;
 
 // Read state: the functions against a model of sets, late commits, acknowledgements, and the cost of what is unread.

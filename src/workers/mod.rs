@@ -1,14 +1,14 @@
 //! The worker family. Each worker is a name and a small file; the frame in [`daemon`](crate::daemon) does the rest.
 //!
-//! | worker               | page of work          | effects                                                    |
-//! |----------------------|-----------------------|------------------------------------------------------------|
-//! | `gov_handoff_intake` | rows of the sources   | signals, captures, marks of groups and objects             |
-//! | `gov_backfill_sweep` | backlog rows by key   | the same marks, without a signal; a certificate at the end |
-//! | `gov_input_gate` | pending candidates of each source, and walks over all | accepted or rejected, with a reason; marks |
-//! | `gov_candidate_scan` | dirty groups, groups past their time, open invalidations | verdicts of groups and objects, counts |
-//! | `gov_periodic_full_audit` | every source in full, then candidates past their time | repairs, certificates; candidates for the input gate |
-//! | `gov_event_feed`     | events, see there     | positions in the feed, certificates                        |
-//! | `gov_queue_tick`     | what is due           | roll-ups, releases, recipients, escalations, jobs          |
+//! | worker                    | page of work                                    | effects                                        |
+//! |---------------------------|-------------------------------------------------|------------------------------------------------|
+//! | `gov_handoff_intake`      | rows of the sources                             | signals, captures, marks of groups and objects |
+//! | `gov_backfill_sweep`      | rows of a backlog, by key                       | marks without a signal; a certificate at the end |
+//! | `gov_input_gate`          | pending candidates of a source; walks over all  | accepted or rejected, with a reason; marks     |
+//! | `gov_candidate_scan`      | dirty and stale groups, open invalidations      | verdicts of groups and objects, counts         |
+//! | `gov_periodic_full_audit` | every source in full, then stale candidates     | repairs, certificates; candidates for the input gate |
+//! | `gov_event_feed`          | events without a position                       | positions in the feed, certificates            |
+//! | `gov_queue_tick`          | delayed groups, routing, escalations, jobs that are due | roll-ups, releases, recipients, events, jobs |
 
 pub mod backfill;
 pub mod candidate_scan;
