@@ -223,6 +223,9 @@ mod schedules;
 // Dashboard, alert rules and the metrics page: they name only what exists, and everything that exists is documented.
 mod monitoring;
 
+// `trace`: one row, one truth, in each of its possible states; index look-ups only.
+mod trace;
+
 // `status` is a verdict: first line, exit code and JSON agree, in each of the four states.
 mod status;
 

@@ -20,6 +20,7 @@ use crate::cli::settings::Settings;
 use crate::cli::sources::SourcesCommand;
 use crate::cli::status::StatusCommand;
 use crate::cli::subscriptions::SubscriptionsCommand;
+use crate::cli::trace::TraceCommand;
 use crate::cli::trust::TrustCommand;
 use crate::cli::types::TypesCommand;
 use crate::config::{self, Layer};
@@ -104,6 +105,14 @@ pub enum Command {
     /// Exit codes: 0 everything is handed off and proven, or paused on purpose, 1 something is wrong, 2 could not tell.
     #[command(after_help = "Example: gov-handoff status --watch")]
     Status(StatusCommand),
+    /// Tell what became of one row: a timeline of all that is recorded about its key, and one sentence at the end
+    ///
+    /// Prints the row's key, address and group, and never its contents. The source and our tables are read by index
+    /// only, so a trace costs the same on any size. A key is one column: an integer, a UUID or a text.
+    ///
+    /// Exit codes: 0 handed off or deliberately not, 1 waiting, a dead letter, missing or never there, 2 could not tell.
+    #[command(after_help = "Example: gov-handoff trace birth_registry 4711")]
+    Trace(TraceCommand),
     /// Print what `status` shows, and what was repaired, for Prometheus or a textfile collector
     #[command(after_help = "Example: gov-handoff metrics > /var/lib/node_exporter/gov_handoff.prom")]
     Metrics,

@@ -34,6 +34,7 @@ mod sources;
 mod status;
 mod subscriptions;
 mod time;
+mod trace;
 mod trust;
 mod types;
 mod watch;
@@ -116,6 +117,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Status(command) => status::run(&config, &command).await,
         Command::Health { url } => health::run(&config, url.as_deref()).await,
         Command::Metrics => metrics::run(&config).await,
+        Command::Trace(command) => trace::run(&config, &command).await,
         Command::Doctor { json } => doctor::run(&config, json).await,
         Command::Events(command) => events::run(&config, command).await,
         Command::Findings(command) => findings::run(&config, command).await,

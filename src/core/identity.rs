@@ -44,6 +44,12 @@ impl Identity {
         (edge(0), edge(0xff))
     }
 
+    /// Every identity of this integer key lies between these two: its rows, and all their signals.
+    #[must_use]
+    pub fn bounds_of(&self, id: i64) -> (Uuid, Uuid) {
+        (self.with_integer(id, 0), self.with_integer(id, u64::MAX))
+    }
+
     /// The row itself: the outbox's `event_subject_ref`.
     #[must_use]
     pub fn subject(&self, key: &str) -> Uuid {
@@ -175,6 +181,19 @@ mod tests {
             let identity = Identity::new("s", IdType::Int8);
             let (ua, ub) = (identity.subject(&a.to_string()), identity.subject(&b.to_string()));
             prop_assert_eq!(a.cmp(&b), ua.cmp(&ub));
+        }
+
+        #[test]
+        fn all_identities_of_an_integer_key_are_neighbours(id: i64, kind in ".*", object in ".*") {
+            let identity = Identity::new("s", IdType::Int8);
+            let (from, to) = identity.bounds_of(id);
+            let key = id.to_string();
+            for one in [identity.subject(&key), identity.signal(&key, &kind),
+                identity.signal_of_replacement(&key, &kind, &object)] {
+                prop_assert!((from..=to).contains(&one));
+            }
+            let next = identity.subject(&id.wrapping_add(1).to_string());
+            prop_assert!(!(from..=to).contains(&next));
         }
 
         #[test]

@@ -40,6 +40,7 @@ pub mod stream_state;
 pub mod subscription;
 pub mod sweep;
 pub mod time;
+pub mod trace;
 pub mod transaction;
 pub mod verdict;
 pub mod watermark;

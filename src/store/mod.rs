@@ -38,6 +38,7 @@ pub mod status;
 pub mod stream;
 pub mod subscription;
 mod tls;
+pub mod trace;
 pub mod trust;
 pub mod types;
 mod value;
