@@ -93,6 +93,9 @@ mod selftest;
 // `doctor`: each trouble is named with what to do, and nothing is changed.
 mod doctor;
 
+// Each check of `doctor` is broken by itself on a real server, and put right by the SQL that `doctor` prints.
+mod doctor_fixes;
+
 // Each reason for a repair as the certificates tell it; the stream is blamed only for what it should have had.
 mod reasons;
 

@@ -1,13 +1,15 @@
 //! A pooler between us and the server may drop what our sessions ask for (`options` in the startup message). That is noticed
 //! when the session opens, and refused: without `row_security = off` rows would be skipped in silence.
 
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
 
 use crate::support::{Daemon, cli, cluster, connect, done, migrated, text};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Strips {
+pub enum Strips {
     Every,
     /// Only sessions that replicate.
     Replication,
@@ -16,7 +18,7 @@ enum Strips {
 const SSL_REQUEST: [u8; 4] = 80_877_103_u32.to_be_bytes();
 
 /// Forwards to the server, but for the startup parameter `options`. Returns its port.
-async fn pooler(strips: Strips) -> u16 {
+pub async fn pooler(strips: Strips) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("the pooler listens");
     let port = listener.local_addr().expect("an address").port();
     let server = cluster().port();
@@ -66,8 +68,77 @@ fn stripped(startup: &[u8], strips: Strips) -> Vec<u8> {
     out
 }
 
-fn through(url: &str, port: u16) -> String {
+pub fn through(url: &str, port: u16) -> String {
     url.replace(&format!(":{}/", cluster().port()), &format!(":{port}/"))
+}
+
+/// As a pooler that gives a client a session of the server for one transaction at a time: here one session for all of them,
+/// opened with what the first client asked for.
+pub async fn transaction_pooler() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("the pooler listens");
+    let port = listener.local_addr().expect("an address").port();
+    let server = cluster().port();
+    tokio::spawn(async move {
+        let mut shared: Option<(Arc<Mutex<TcpStream>>, Vec<u8>)> = None;
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut startup = message(&mut client).await?;
+            if startup == SSL_REQUEST {
+                client.write_all(b"N").await?;
+                startup = message(&mut client).await?;
+            }
+            if shared.is_none() {
+                let mut session = TcpStream::connect(("127.0.0.1", server)).await?;
+                let length = u32::try_from(startup.len() + 4).expect("short");
+                session.write_all(&[&length.to_be_bytes()[..], &startup].concat()).await?;
+                let greeting = answer(&mut session).await?;
+                shared = Some((Arc::new(Mutex::new(session)), greeting));
+            }
+            if let Some((session, greeting)) = &shared {
+                client.write_all(greeting).await?;
+                tokio::spawn(share(client, Arc::clone(session)));
+            }
+        }
+        Ok::<(), std::io::Error>(())
+    });
+    port
+}
+
+/// Passes a client's messages on, and the answer to each request back.
+async fn share(mut client: TcpStream, session: Arc<Mutex<TcpStream>>) -> std::io::Result<()> {
+    loop {
+        let mut request = Vec::new();
+        loop {
+            let kind = client.read_u8().await?;
+            let rest = message(&mut client).await?;
+            if kind == b'X' {
+                return Ok(());
+            }
+            let length = u32::try_from(rest.len() + 4).expect("short");
+            request.extend([&[kind][..], &length.to_be_bytes(), &rest].concat());
+            // A request ends with a query or a sync.
+            if kind == b'Q' || kind == b'S' {
+                break;
+            }
+        }
+        let mut session = session.lock().await;
+        session.write_all(&request).await?;
+        let answer = answer(&mut session).await?;
+        client.write_all(&answer).await?;
+    }
+}
+
+/// Everything up to the message that says that the server is ready.
+async fn answer(session: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        let kind = session.read_u8().await?;
+        let rest = message(session).await?;
+        let length = u32::try_from(rest.len() + 4).expect("short");
+        all.extend([&[kind][..], &length.to_be_bytes(), &rest].concat());
+        if kind == b'Z' {
+            return Ok(all);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

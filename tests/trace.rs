@@ -53,8 +53,17 @@ async fn forget(db: &Database, key: &str) {
 async fn a_row_that_was_handed_off_is_told_by_its_path() {
     let db = active().await;
     let polled = birth(&db, "polled").await;
-    once(&db).await;
+    let quick = [("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")];
+    let mut poller = Daemon::running(&db, "poll", &quick).await;
+    let covered = |key: &str| {
+        format!(
+            "select exists (select from v_governance_certificate_history h, birth_registry b where h.source_name = 'birth_registry' \
+             and b.id = {key} and (h.certificate ->> 'frontier')::numeric > b.xmin::text::numeric)"
+        )
+    };
+    db.until(&covered(&polled)).await;
     let told = is(&db, "birth_registry", &polled, "handed_off", "one signal, recorded by polling at 2").await;
+    assert_eq!(poller.sigterm().await, 0);
     let facts = &told["facts"];
     assert_eq!(facts["signals"][0]["kind"], "governance.handoff.object_born");
     assert_eq!(facts["signals"][0]["address"], "laws:polled");
@@ -69,7 +78,7 @@ async fn a_row_that_was_handed_off_is_told_by_its_path() {
     cli(&db.url, &["audit", "--full"]).await;
     is(&db, "birth_registry", &polled, "handed_off", "by an audit").await;
     forget(&db, &polled).await;
-    done(&db.url, &["replay", "--source", "birth_registry", "--from", &polled, "--to", &polled]).await;
+    cli(&db.url, &["replay", "--source", "birth_registry", "--from", &polled, "--to", &polled]).await;
     is(&db, "birth_registry", &polled, "handed_off", "by an operator's replay").await;
 
     let quick = [("GOV_HANDOFF_CERTIFY_INTERVAL", "300ms"), ("GOV_HANDOFF_RECONCILE_INTERVAL", "1h")];
@@ -79,11 +88,7 @@ async fn a_row_that_was_handed_off_is_told_by_its_path() {
     )
     .await;
     let streamed = birth(&db, "streamed").await;
-    let covered = format!(
-        "select exists (select from v_governance_certificate_history h, birth_registry b where h.source_name = 'birth_registry' \
-         and b.id = {streamed} and (h.certificate ->> 'frontier')::numeric > b.xmin::text::numeric)"
-    );
-    db.until(&covered).await;
+    db.until(&covered(&streamed)).await;
     let told = is(&db, "birth_registry", &streamed, "handed_off", "by the stream").await;
     // The first certificate that covers it, and no later one.
     let first = format!(
@@ -154,7 +159,22 @@ async fn a_row_that_waits_says_for_what() {
     once(&db).await;
     is(&db, "birth_registry", &stranger, "untrusted", "does not trust the producer stranger").await;
     done(&db.url, &["trust", "grant", "--source", "birth_registry", "--producer", "stranger"]).await;
-    is(&db, "birth_registry", &stranger, "handed_off", "one signal").await;
+    let promoted = db.text("select capture_payload::text from event_pending where event_type_hint = 'governance.handoff.retry'").await;
+    assert!(promoted.contains("stranger") || promoted.contains(&stranger), "{promoted}");
+    is(
+        &db,
+        "birth_registry",
+        &stranger,
+        "staged",
+        "waiting for its turn (captured before its producer was trusted)",
+    )
+    .await;
+    let _daemon = db.daemon("poll", &[]);
+    db.until(
+        "select not exists (select from event_pending where event_type_hint = 'governance.handoff.retry')",
+    )
+    .await;
+    is(&db, "birth_registry", &stranger, "handed_off", "by a retry").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +184,10 @@ async fn a_row_that_the_database_rejects_is_followed_to_its_end() {
     db.sql(&policy(1_000, 3_600_000, 3_600_000)).await;
     let (staged, dead, dropped) =
         (birth(&db, "poison-1").await, birth(&db, "poison-2").await, birth(&db, "poison-3").await);
-    once(&db).await;
+    let mut daemon = db.daemon("poll", &[]);
+    db.until("select count(*) = 3 from event_pending where event_type_hint = 'governance.handoff.retry'")
+        .await;
+    assert_eq!(daemon.sigterm().await, 0);
     let told =
         is(&db, "birth_registry", &staged, "staged", "refused by the database (23514, constraint no_poison)")
             .await;
@@ -184,10 +207,10 @@ async fn a_row_that_the_database_rejects_is_followed_to_its_end() {
     assert!(told["sentence"].as_str().expect("text").ends_with(&format!("gov-handoff dlq show {letter}`")));
     let other = traced(&db, "birth_registry", &dropped).await;
     let other = other["facts"]["letter"]["id"].as_str().expect("a letter").to_owned();
-    done(&db.url, &["dlq", "discard", &other, "--reason", "a test", "--actor", "huyen"]).await;
+    done(&db.url, &["dlq", "discard", "--id", &other, "--reason", "a test", "--actor", "huyen"]).await;
     is(&db, "birth_registry", &dropped, "set_aside", "was discarded by huyen").await;
     db.sql(CURE).await;
-    done(&db.url, &["dlq", "replay", &letter]).await;
+    done(&db.url, &["dlq", "replay", "--id", &letter]).await;
     is(&db, "birth_registry", &dead, "handed_off", "by an operator's replay").await;
     db.sql(
         "update event_pending set process_after = now() where event_type_hint = 'governance.handoff.retry'",
@@ -221,6 +244,7 @@ async fn a_row_that_needs_no_handoff_says_why() {
 
     let key = birth(&db, "retired").await;
     once(&db).await;
+    done(&db.url, &["audit", "--full"]).await;
     let signal =
         db.text("select id::text from verify.handoffs where event_subject_table = 'birth_registry'").await;
     is(&db, "event_outbox", &signal, "excluded", "the definition of event_outbox excludes this row").await;
@@ -240,7 +264,7 @@ async fn a_row_that_is_not_there_is_told_from_one_that_may_still_come() {
     open.batch_execute(insert).await.expect("an open transaction");
     birth(&db, "last").await;
     let (late, above) = ((first + 1).to_string(), (first + 9).to_string());
-    is(&db, "birth_registry", &above, "never_existed", "as far as anything tells").await;
+    is(&db, "birth_registry", &above, "never_existed", "nothing of the source was read yet").await;
     once(&db).await;
     is(&db, "birth_registry", &above, "never_existed", "above all that were seen").await;
     is(&db, "birth_registry", "-7", "never_existed", "below all that were seen").await;
@@ -358,6 +382,7 @@ async fn a_trace_goes_by_indexes_alone() {
     let db = active().await;
     db.births("b", 8_000).await;
     once(&db).await;
+    done(&db.url, &["audit", "--full"]).await;
     done(&db.url, &["retire", "--before", "2999-01-01"]).await;
     db.births("c", 8_000).await;
     once(&db).await;

@@ -6,6 +6,7 @@ use crate::cli::candidates::{CandidatesCommand, GroupsCommand};
 use crate::cli::checks::ChecksCommand;
 use crate::cli::demo::DemoCommand;
 use crate::cli::dlq::DlqCommand;
+use crate::cli::doctor::DoctorCommand;
 use crate::cli::events::EventsCommand;
 use crate::cli::executors::ExecutorsCommand;
 use crate::cli::findings::FindingsCommand;
@@ -128,12 +129,8 @@ pub enum Command {
     /// Examine server, role, tables, stream and worker, and say what to do; changes nothing
     ///
     /// Exit codes: 0 nothing failed (there may be warnings), 1 a check failed, 2 could not run.
-    #[command(after_help = "Example: gov-handoff doctor")]
-    Doctor {
-        /// Print JSON instead of text
-        #[arg(long)]
-        json: bool,
-    },
+    #[command(after_help = "Example: gov-handoff doctor --fix-sql > read-me-first.sql")]
+    Doctor(DoctorCommand),
     /// List the findings, the most severe first; resolved findings with --all
     ///
     /// Exit codes: 0 nothing high or critical is open, 1 something is, 2 could not tell.

@@ -118,7 +118,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Health { url } => health::run(&config, url.as_deref()).await,
         Command::Metrics => metrics::run(&config).await,
         Command::Trace(command) => trace::run(&config, &command).await,
-        Command::Doctor { json } => doctor::run(&config, json).await,
+        Command::Doctor(command) => doctor::run(&config, &command).await,
         Command::Events(command) => events::run(&config, command).await,
         Command::Findings(command) => findings::run(&config, command).await,
         Command::Watch { interval, once, json } => watch::run(&config, &interval, once, json).await,

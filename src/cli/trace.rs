@@ -5,11 +5,14 @@ use crate::config::Config;
 use crate::core::definition::{IdType, TrustBy};
 use crate::core::handoff::{Mapped, Source};
 use crate::core::row::Row;
-use crate::core::trace::{Expected, Facts, Group, Hindrance, Mapping, Recipient, RowFact};
+use crate::core::trace::{
+    ExpectedSignal, Hindrance, TraceFacts, TracedGroup, TracedMapping, TracedRecipient, TracedRow,
+};
 use crate::core::watermark::Key;
+use crate::core::worker_state::WorkerState;
 use crate::error::{Error, Kind, Result};
 use crate::store::role::Onlooker;
-use crate::store::trace::Names;
+use crate::store::trace::NamesOfKey;
 use crate::store::{Reader, Session, connect};
 use clap::Args;
 use serde_json::json;
@@ -100,21 +103,21 @@ impl Tracer<'_> {
     /// The order is right: first the row, then how far the passes are, then what is recorded. A row that is there and
     /// proven to have been read must be recorded by the time we look. If a row appears recorded that was not there,
     /// it was committed in between, and is read again.
-    async fn facts(&self) -> Result<Facts> {
+    async fn facts(&self) -> Result<TraceFacts> {
         let facts = self.look().await?;
         if facts.row.is_none() && !facts.signals.is_empty() { self.look().await } else { Ok(facts) }
     }
 
-    async fn look(&self) -> Result<Facts> {
+    async fn look(&self) -> Result<TraceFacts> {
         let (source, worker) = (self.source, self.config.worker.as_str());
         let (row, mapped) = self.row().await?;
-        let mut facts = Facts {
+        let mut facts = TraceFacts {
             source: source.name().to_owned(),
             key: self.key.to_string(),
             hindrance: self.hindrance().await?,
             frontier: self.books.frontier_of(worker, source.name()).await?,
             row,
-            ..Facts::default()
+            ..TraceFacts::default()
         };
         if let Some(id) = self.key.as_int() {
             facts.open_range = self.books.open_range_of(worker, source.name(), id).await?;
@@ -141,22 +144,24 @@ impl Tracer<'_> {
     }
 
     /// The row, and what the definition makes of it. Nothing of the row itself is kept.
-    async fn row(&self) -> Result<(Option<RowFact>, Read)> {
+    async fn row(&self) -> Result<(Option<TracedRow>, ReadRow)> {
         let writer = self.reader.writer_of(self.source, &self.key).await?;
         let rows = self.reader.rows_by_key(self.source, &[self.key.to_string()]).await?;
-        let (Some(writer), Some(row)) = (writer, rows.first()) else { return Ok((None, Read::default())) };
+        let (Some(writer), Some(row)) = (writer, rows.first()) else { return Ok((None, ReadRow::default())) };
         let (transaction, committed_at) = self.books.transaction(writer).await?;
         let occurred_at = self.source.watermark(row).and_then(|w| w.at);
-        let fact = RowFact { transaction, committed_at, occurred_at, took_a_used_key: false };
+        let fact = TracedRow { transaction, committed_at, occurred_at, took_a_used_key: false };
         Ok((Some(fact), self.mapping(row).await?))
     }
 
-    async fn mapping(&self, row: &Row) -> Result<Read> {
+    async fn mapping(&self, row: &Row) -> Result<ReadRow> {
         let mut handoffs = match self.source.map(row) {
-            Mapped::Excluded => return Ok(Read { mapping: Some(Mapping::Excluded), ..Read::default() }),
+            Mapped::Excluded => {
+                return Ok(ReadRow { mapping: Some(TracedMapping::Excluded), ..ReadRow::default() });
+            }
             Mapped::Refused(refusal) => {
-                let mapping = Some(Mapping::Refused(refusal.code.to_owned()));
-                return Ok(Read { mapping, ..Read::default() });
+                let mapping = Some(TracedMapping::Refused(refusal.code.to_owned()));
+                return Ok(ReadRow { mapping, ..ReadRow::default() });
             }
             Mapped::Handoffs(handoffs) => handoffs,
         };
@@ -165,33 +170,38 @@ impl Tracer<'_> {
         for handoff in handoffs.iter_mut().filter(|h| replaced.contains(&h.id)) {
             handoff.replace(&self.source.identity);
         }
-        let expected = handoffs.iter().map(|h| Expected { id: h.id, kind: h.rule.kind.clone() }).collect();
+        let expected =
+            handoffs.iter().map(|h| ExpectedSignal { id: h.id, kind: h.rule.kind.clone() }).collect();
         let objects = handoffs.iter().map(|h| (h.group.to_string(), h.canonical_address.clone())).collect();
-        Ok(Read { mapping: Some(Mapping::Signals(expected)), objects, replaced: !replaced.is_empty() })
+        Ok(ReadRow {
+            mapping: Some(TracedMapping::Signals(expected)),
+            objects,
+            replaced: !replaced.is_empty(),
+        })
     }
 
-    async fn names(&self, read: &Read) -> Result<Names> {
+    async fn names(&self, read: &ReadRow) -> Result<NamesOfKey> {
         let mut kinds = self.books.kinds_of_handoffs().await?;
         kinds.extend(self.source.definition.rules.iter().map(|rule| rule.kind.clone()));
         kinds.push(UNMAPPED.to_owned());
         let more: Vec<Uuid> = match &read.mapping {
-            Some(Mapping::Signals(expected)) => expected.iter().map(|e| e.id).collect(),
+            Some(TracedMapping::Signals(expected)) => expected.iter().map(|e| e.id).collect(),
             _ => vec![],
         };
-        Ok(Names::of(self.source, &self.key, &kinds, &more))
+        Ok(NamesOfKey::of(self.source, &self.key, &kinds, &more))
     }
 
     async fn hindrance(&self) -> Result<Hindrance> {
         let worker = &self.config.worker;
         let member = self.books.family().await?.into_iter().find(|m| m.worker == *worker);
         let (state, paused_because) =
-            member.map_or_else(|| ("never ran".to_owned(), None), |m| (m.state, m.paused_because));
+            member.map_or((WorkerState::NeverRan, None), |m| (m.state, m.paused_because));
         let source_unreadable = self.books.is_unreadable(self.source.name()).await?;
         Ok(Hindrance { worker: worker.clone(), state, paused_because, source_unreadable })
     }
 
     /// Each group that the row or its signals name, with the object in it.
-    async fn groups(&self, facts: &Facts, read: &Read) -> Result<Vec<Group>> {
+    async fn groups(&self, facts: &TraceFacts, read: &ReadRow) -> Result<Vec<TracedGroup>> {
         let mut named: BTreeMap<String, String> = read.objects.iter().cloned().collect();
         let recorded = facts.signals.iter().map(|s| (&s.group, &s.address));
         for (group, address) in recorded.chain(facts.captures.iter().map(|c| (&c.group, &c.address))) {
@@ -206,20 +216,24 @@ impl Tracer<'_> {
         Ok(groups)
     }
 
-    /// Who receives the signals; whoever receives several of them is named once.
-    async fn recipients(&self, facts: &Facts) -> Result<Vec<Recipient>> {
-        let mut all: BTreeMap<(bool, String), Recipient> = BTreeMap::new();
+    /// Who receives the signals. A recipient of several of them is named once.
+    async fn recipients(&self, facts: &TraceFacts) -> Result<Vec<TracedRecipient>> {
+        let mut all: BTreeMap<(bool, String), TracedRecipient> = BTreeMap::new();
         for signal in &facts.signals {
             for r in self.books.recipients(signal.id).await? {
                 let key = (r.muted, r.actor.clone());
-                all.entry(key).or_insert(Recipient { actor: r.actor, step: r.step, muted: r.muted });
+                all.entry(key).or_insert(TracedRecipient {
+                    actor: r.actor,
+                    step: r.step.name().to_owned(),
+                    muted: r.muted,
+                });
             }
         }
         Ok(all.into_values().collect())
     }
 
     /// A row that is gone is covered where its first signal is: that was recorded by a later transaction.
-    async fn certificate(&self, facts: &Facts) -> Result<Option<crate::core::trace::Covered>> {
+    async fn certificate(&self, facts: &TraceFacts) -> Result<Option<crate::core::trace::TracedCertificate>> {
         let written = facts.row.as_ref().and_then(|row| row.transaction);
         let recorded = facts.signals.iter().filter_map(|s| s.transaction).min();
         let Some(transaction) = written.or(recorded) else { return Ok(None) };
@@ -232,8 +246,8 @@ const UNMAPPED: &str = "governance.handoff.unmapped";
 
 /// What was read of a row, without its contents.
 #[derive(Default)]
-struct Read {
-    mapping: Option<Mapping>,
+struct ReadRow {
+    mapping: Option<TracedMapping>,
     /// Groups, each with the address of the row's object.
     objects: Vec<(String, String)>,
     replaced: bool,

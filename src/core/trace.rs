@@ -12,44 +12,46 @@
 mod judge;
 mod timeline;
 
+use crate::core::definition::Backlog;
 use crate::core::time::PgInstant;
+use crate::core::worker_state::WorkerState;
 use serde::Serialize;
 use uuid::Uuid;
 
-pub use timeline::Entry;
+pub use timeline::TimelineEntry;
 
 /// Everything that is known about one key of one source.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
-pub struct Facts {
+pub struct TraceFacts {
     pub source: String,
     pub key: String,
     /// The committed row with this key; `None` if there is none now.
-    pub row: Option<RowFact>,
+    pub row: Option<TracedRow>,
     /// What the definition in force makes of the row; `None` without a row.
-    pub mapped: Option<Mapping>,
-    pub signals: Vec<Signal>,
+    pub mapped: Option<TracedMapping>,
+    pub signals: Vec<TracedSignal>,
     /// Captures that wait, and those that were drained.
-    pub captures: Vec<Capture>,
-    pub staged: Option<Staged>,
-    pub letter: Option<Letter>,
+    pub captures: Vec<TracedCapture>,
+    pub staged: Option<TracedStaging>,
+    pub letter: Option<TracedLetter>,
     /// When retention removed all signals of this key, as far as it kept the time.
     pub retired_key: Option<PgInstant>,
     /// Single signals that retention removed.
     pub retired_signals: Vec<RetiredSignal>,
-    pub backlog: Option<Backlog>,
+    pub backlog: Option<TracedBacklog>,
     /// The open range that holds this id. `None` if there is none, and for keys that are not integers.
-    pub open_range: Option<OpenRange>,
+    pub open_range: Option<TracedRange>,
     /// The transaction below which everything of this source is handed off.
     pub frontier: Option<u64>,
-    pub certificate: Option<Covered>,
-    pub groups: Vec<Group>,
-    pub recipients: Vec<Recipient>,
+    pub certificate: Option<TracedCertificate>,
+    pub groups: Vec<TracedGroup>,
+    pub recipients: Vec<TracedRecipient>,
     /// Why the row may have to wait.
     pub hindrance: Hindrance,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RowFact {
+pub struct TracedRow {
     /// The transaction that wrote it, as a 64-bit number. Unknown for rows that an early server froze.
     pub transaction: Option<u64>,
     /// Known if the server keeps commit times (`track_commit_timestamp`).
@@ -62,17 +64,17 @@ pub struct RowFact {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mapping {
+pub enum TracedMapping {
     /// The definition excludes the row.
     Excluded,
     /// The signals that the row should have.
-    Signals(Vec<Expected>),
+    Signals(Vec<ExpectedSignal>),
     /// The row cannot be handed off, for this reason.
     Refused(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Expected {
+pub struct ExpectedSignal {
     #[serde(serialize_with = "as_text")]
     pub id: Uuid,
     pub kind: String,
@@ -80,7 +82,7 @@ pub struct Expected {
 
 /// A signal in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Signal {
+pub struct TracedSignal {
     #[serde(serialize_with = "as_text")]
     pub id: Uuid,
     pub kind: String,
@@ -97,7 +99,7 @@ pub struct Signal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Capture {
+pub struct TracedCapture {
     #[serde(serialize_with = "as_text")]
     pub id: Uuid,
     pub kind: String,
@@ -123,7 +125,7 @@ pub enum CaptureReason {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Staged {
+pub struct TracedStaging {
     pub attempts: i32,
     pub last_error: Option<String>,
     pub staged_at: Option<PgInstant>,
@@ -131,7 +133,7 @@ pub struct Staged {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Letter {
+pub struct TracedLetter {
     #[serde(serialize_with = "as_text")]
     pub id: Uuid,
     pub code: String,
@@ -153,14 +155,13 @@ pub struct RetiredSignal {
 
 /// The row was there when its source was registered, and was not to be handed off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Backlog {
-    /// `seed` or `skip`.
-    pub policy: String,
+pub struct TracedBacklog {
+    pub policy: Backlog,
     pub taken_at: Option<PgInstant>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OpenRange {
+pub struct TracedRange {
     pub lo: i64,
     pub hi: i64,
     pub hot: bool,
@@ -173,7 +174,7 @@ pub struct OpenRange {
 
 /// The first certificate that covers the row, of those that are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Covered {
+pub struct TracedCertificate {
     pub kind: String,
     pub taken_at: Option<PgInstant>,
     /// Complete through this transaction and position.
@@ -184,17 +185,17 @@ pub struct Covered {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Group {
+pub struct TracedGroup {
     pub group: String,
     pub verdict: Option<String>,
     pub dirty: bool,
     pub scanned_at: Option<PgInstant>,
     /// What is known of the row's own object, if it is a candidate.
-    pub object: Option<Object>,
+    pub object: Option<TracedObject>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Object {
+pub struct TracedObject {
     pub address: String,
     pub input: String,
     pub input_reason: Option<String>,
@@ -203,27 +204,37 @@ pub struct Object {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Recipient {
+pub struct TracedRecipient {
     pub actor: String,
     pub step: String,
     pub muted: bool,
 }
 
 /// What keeps the intake from reading the row, if anything is known.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hindrance {
     pub worker: String,
-    /// `running`, `paused`, `stopped`, `silent` or `never ran`.
-    pub state: String,
+    pub state: WorkerState,
     pub paused_because: Option<String>,
     /// An open finding says that the source cannot be read.
     pub source_unreadable: bool,
 }
 
+impl Default for Hindrance {
+    fn default() -> Self {
+        Self {
+            worker: String::new(),
+            state: WorkerState::NeverRan,
+            paused_because: None,
+            source_unreadable: false,
+        }
+    }
+}
+
 /// What became of the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum TraceState {
     HandedOff,
     /// Handed off; retention has removed the signals since.
     Retired,
@@ -247,7 +258,7 @@ pub enum State {
     NeverExisted,
 }
 
-impl State {
+impl TraceState {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -281,20 +292,20 @@ impl State {
 
 /// The end of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Conclusion {
-    pub state: State,
+pub struct TraceEnd {
+    pub state: TraceState,
     pub sentence: String,
 }
 
-impl Facts {
+impl TraceFacts {
     #[must_use]
-    pub fn conclude(&self) -> Conclusion {
+    pub fn conclude(&self) -> TraceEnd {
         judge::conclude(self)
     }
 
     /// What happened, in the order of time; what has no time comes last.
     #[must_use]
-    pub fn timeline(&self) -> Vec<Entry> {
+    pub fn timeline(&self) -> Vec<TimelineEntry> {
         timeline::of(self)
     }
 }

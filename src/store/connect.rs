@@ -54,7 +54,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// socket; there only a takeover ends the session.
 const IDLE: &str = "-c idle_in_transaction_session_timeout=2000";
 /// As [`IDLE`], for a session without a statement timeout: it also waits at most five seconds for a lock.
-const BOUNDED: &str = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=2000";
+pub(super) const BOUNDED: &str = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=2000";
 /// As [`BOUNDED`], for a session that reads sources: it gives up waiting for a lock sooner, and the server ends it if
 /// the daemon no longer reads the answers.
 const READING: &str =

@@ -2,14 +2,18 @@
 //! privilege for one check does not affect the others.
 
 mod capture;
+mod fix;
 mod others;
+mod resources;
 mod server;
+mod waiting;
 
 use crate::config::Config;
-use crate::core::doctor::Check;
+use crate::core::doctor::forecast::Shortage;
+use crate::core::doctor::{Check, Fix};
 use crate::error::{Error, Kind, Result};
-use crate::store::Session;
 use crate::store::role::Reads;
+use crate::store::{Session, quote};
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -20,15 +24,26 @@ const LONGEST_LOOK: Duration = Duration::from_secs(5);
 type Looked = Result<Vec<Check>>;
 
 impl<R: Reads> Session<R> {
-    /// All checks, in the order in which an operator would ask. `replication` is the session of the role that streams.
-    pub async fn examine(&self, config: &Config, replication: Result<Self>) -> Result<Vec<Check>> {
+    /// All checks, in the order in which an operator would ask, and what runs out first. `replication` is the session of
+    /// the role that streams, `other` a second session like this one.
+    pub async fn examine(
+        &self,
+        config: &Config,
+        replication: Result<Self>,
+        other: Option<&Self>,
+    ) -> Result<(Vec<Check>, Vec<Shortage>)> {
+        let settings = self.look_at_session().await;
         self.bound_reads(LONGEST_LOOK).await?;
         let mut all = Vec::new();
         let mut take = |name, looked: Looked| -> Result<()> {
             all.extend(told(name, looked)?);
             Ok(())
         };
+        take("session settings", settings)?;
+        take("pooler", self.look_at_pooler(other).await)?;
         take("server", self.look_at_server(config).await)?;
+        take("idle_replication_slot_timeout", self.look_at_idle_timeout().await)?;
+        take("disk for the log", self.look_at_disk(config).await)?;
         take("role", self.look_at_role().await)?;
         take("migrations", self.look_at_migrations().await)?;
         take("shape", self.look_at_shape().await)?;
@@ -42,17 +57,33 @@ impl<R: Reads> Session<R> {
         take("slot", self.look_at_slot(config).await)?;
         take("slots not in use", self.look_at_unused_slots(config).await)?;
         take("worker", self.look_at_worker(config).await)?;
-        take("frontier", self.look_at_frontier().await)?;
+        take("frontier", self.look_at_frontier(config).await)?;
         take("prepared transactions", self.look_at_prepared().await)?;
         take("open id ranges", self.look_at_holes(config).await)?;
         take("event types", self.look_at_types().await)?;
         take("dead letters", self.look_at_dead_letters().await)?;
         take("findings", self.look_at_findings().await)?;
-        Ok(all)
+        take("executors", self.look_at_executors().await)?;
+        let ahead = self.look_ahead(config).await;
+        take("first to break", resources::ahead(&ahead))?;
+        Ok((all, ahead.unwrap_or_default()))
     }
 }
 
 impl<R> Session<R> {
+    /// What lets a paused worker work again.
+    #[must_use]
+    pub fn resumed_by(worker: &str) -> Fix {
+        let worker = quote::literal(worker);
+        fix::fix(include_str!("sql/doctor/fix_resume.sql"), &[("worker", worker.trim())])
+    }
+
+    /// What gives the server room for more connections.
+    #[must_use]
+    pub fn more_connections(most: i64) -> Fix {
+        fix::setting("max_connections", &most.to_string()).after_restart()
+    }
+
     /// How many connections are in use, and how many there may be.
     pub async fn connections(&self) -> Result<(i64, i64)> {
         let row = self.one(include_str!("sql/doctor/connections.sql"), &[]).await?;
@@ -93,7 +124,20 @@ async fn look_at_replication<R>(config: &Config, session: Result<Session<R>>) ->
     let advice = "until then it polls; `gov-handoff replication sql` prints what a DBA can run";
     Ok(vec![match checked {
         Ok(()) => Check::ok(NAME, format!("{} may stream", config.replication.user())),
-        Err(e) if config.intent == Intent::Stream => Check::fail(NAME, e.to_string(), "or use mode auto"),
-        Err(e) => Check::warn(NAME, e.to_string(), advice),
+        Err(e) => {
+            let fix = match e.kind {
+                Kind::Privilege => {
+                    let role = quote::identifier(config.replication.user());
+                    Some(fix::fix(include_str!("sql/doctor/fix_replication_role.sql"), &[("role", &role)]))
+                }
+                _ => None,
+            };
+            let check = if config.intent == Intent::Stream {
+                Check::fail(NAME, e.to_string(), "or use mode auto")
+            } else {
+                Check::warn(NAME, e.to_string(), advice)
+            };
+            check.fixed_by(fix.unwrap_or_else(|| Fix::command("gov-handoff replication sql")))
+        }
     }])
 }

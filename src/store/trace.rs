@@ -5,10 +5,11 @@ use crate::core::dead_letter::{RETRY_KIND, letter_key};
 use crate::core::handoff::Source;
 use crate::core::time::PgInstant;
 use crate::core::trace::{
-    Backlog, Capture, CaptureReason, Covered, Group, Letter, Object, OpenRange, RetiredSignal, Signal, Staged,
+    CaptureReason, RetiredSignal, TracedBacklog, TracedCapture, TracedCertificate, TracedGroup, TracedLetter,
+    TracedObject, TracedRange, TracedSignal, TracedStaging,
 };
 use crate::core::watermark::Key;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::store::role::Reads;
 use crate::store::value::Instant;
 use crate::store::{Session, quote};
@@ -17,7 +18,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 /// The identities under which something may be recorded about a key.
-pub struct Names {
+pub struct NamesOfKey {
     /// Signals of every kind that there is, and the staged row.
     ids: Vec<Uuid>,
     staged: Uuid,
@@ -26,7 +27,7 @@ pub struct Names {
     key: String,
 }
 
-impl Names {
+impl NamesOfKey {
     /// `kinds`: every kind that a signal may have. `more`: identities that the row has besides.
     #[must_use]
     pub fn of(source: &Source, key: &Key, kinds: &[String], more: &[Uuid]) -> Self {
@@ -46,9 +47,9 @@ impl Names {
 
 /// Captures, and the staged row among them.
 #[derive(Debug, Default)]
-pub struct Waiting {
-    pub captures: Vec<Capture>,
-    pub staged: Option<Staged>,
+pub struct WaitingOfKey {
+    pub captures: Vec<TracedCapture>,
+    pub staged: Option<TracedStaging>,
 }
 
 impl<R: Reads> Session<R> {
@@ -71,10 +72,10 @@ impl<R> Session<R> {
         Ok((number(&row, "transaction")?, instant(&row, "committed_at")?))
     }
 
-    pub async fn open_range_of(&self, worker: &str, source: &str, id: i64) -> Result<Option<OpenRange>> {
+    pub async fn open_range_of(&self, worker: &str, source: &str, id: i64) -> Result<Option<TracedRange>> {
         let row = self.optional(include_str!("sql/trace/range.sql"), &[&worker, &source, &id]).await?;
         row.map(|row| {
-            Ok(OpenRange {
+            Ok(TracedRange {
                 lo: row.try_get("lo")?,
                 hi: row.try_get("hi")?,
                 hot: row.try_get("hot")?,
@@ -99,13 +100,13 @@ impl<R> Session<R> {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    pub async fn signals_of(&self, names: &Names) -> Result<Vec<Signal>> {
+    pub async fn signals_of(&self, names: &NamesOfKey) -> Result<Vec<TracedSignal>> {
         let (from, to) = names.ends();
         let params: [&(dyn ToSql + Sync); 4] = [&names.ids, &from, &to, &names.key];
         let rows = self.rows(include_str!("sql/trace/signals.sql"), &params).await;
         let mut signals = Vec::new();
         for row in &rows.context("reading the signals")? {
-            signals.push(Signal {
+            signals.push(TracedSignal {
                 id: row.try_get("id")?,
                 kind: row.try_get("event_type")?,
                 address: row.try_get("canonical_address")?,
@@ -119,15 +120,15 @@ impl<R> Session<R> {
         Ok(signals)
     }
 
-    pub async fn captures_of(&self, names: &Names, by_actor: bool) -> Result<Waiting> {
+    pub async fn captures_of(&self, names: &NamesOfKey, by_actor: bool) -> Result<WaitingOfKey> {
         let (from, to) = names.ends();
         let rows = self.rows(include_str!("sql/trace/captures.sql"), &[&names.ids, &from, &to]).await;
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingOfKey::default();
         for row in &rows.context("reading the captures")? {
             let (id, drained_at) = (row.try_get("id")?, instant(row, "processed_at")?);
             let last_error: Option<String> = row.try_get("last_error")?;
             if id == names.staged {
-                waiting.staged = drained_at.is_none().then_some(Staged {
+                waiting.staged = drained_at.is_none().then_some(TracedStaging {
                     attempts: row.try_get("error_count")?,
                     last_error,
                     staged_at: instant(row, "created_at")?,
@@ -135,7 +136,7 @@ impl<R> Session<R> {
                 });
                 continue;
             }
-            waiting.captures.push(Capture {
+            waiting.captures.push(TracedCapture {
                 id,
                 kind: row.try_get::<_, Option<String>>("kind")?.unwrap_or_default(),
                 address: row.try_get("canonical_address")?,
@@ -155,14 +156,14 @@ impl<R> Session<R> {
         Ok(waiting)
     }
 
-    pub async fn letter_of(&self, worker: &str, source: &Source, key: &Key) -> Result<Option<Letter>> {
+    pub async fn letter_of(&self, worker: &str, source: &Source, key: &Key) -> Result<Option<TracedLetter>> {
         let letter = letter_key(source.name(), &key.to_string());
         let params: [&(dyn ToSql + Sync); 3] = [&worker, &source.name(), &letter];
         let row = self.optional(include_str!("sql/trace/letter.sql"), &params).await;
         row.context("reading the dead letter")?
             .map(|row| {
                 let at = |name| Ok::<_, Error>(row.try_get::<_, Instant>(name)?.0);
-                Ok(Letter {
+                Ok(TracedLetter {
                     id: row.try_get("id")?,
                     code: row.try_get("failure_code")?,
                     attempts: row.try_get("attempts")?,
@@ -182,7 +183,7 @@ impl<R> Session<R> {
         row.map_or(Ok(None), |row| instant(&row, "recorded_at"))
     }
 
-    pub async fn retired_signals_of(&self, names: &Names) -> Result<Vec<RetiredSignal>> {
+    pub async fn retired_signals_of(&self, names: &NamesOfKey) -> Result<Vec<RetiredSignal>> {
         let rows = self.rows(include_str!("sql/trace/retired_signals.sql"), &[&names.ids]).await?;
         let retired = |row: &Row| {
             Ok(RetiredSignal { id: row.try_get("id")?, recorded_at: instant(row, "recorded_at")? })
@@ -191,12 +192,16 @@ impl<R> Session<R> {
     }
 
     /// The boundary of the source, if a row with this key lies before it.
-    pub async fn backlog_of(&self, source: &Source, key: &Key) -> Result<Option<Backlog>> {
+    pub async fn backlog_of(&self, source: &Source, key: &Key) -> Result<Option<TracedBacklog>> {
         let subject = source.identity.subject(&key.to_string());
         let params: [&(dyn ToSql + Sync); 3] = [&source.name(), &key.as_int(), &subject];
         let row = self.optional(include_str!("sql/trace/backlog.sql"), &params).await?;
-        row.map(|row| Ok(Backlog { policy: row.try_get("policy")?, taken_at: instant(&row, "taken_at")? }))
-            .transpose()
+        row.map(|row| {
+            let policy: String = row.try_get("policy")?;
+            let policy = policy.parse().map_err(|e| Error::new(Kind::Internal, e))?;
+            Ok(TracedBacklog { policy, taken_at: instant(&row, "taken_at")? })
+        })
+        .transpose()
     }
 
     /// The first certificate that is complete through a later transaction than this one.
@@ -205,13 +210,13 @@ impl<R> Session<R> {
         worker: &str,
         source: &str,
         transaction: u64,
-    ) -> Result<Option<Covered>> {
+    ) -> Result<Option<TracedCertificate>> {
         let transaction = i64::try_from(transaction).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 3] = [&worker, &source, &transaction];
         let row = self.optional(include_str!("sql/trace/certificate.sql"), &params).await;
         row.context("reading the certificates")?
             .map(|row| {
-                Ok(Covered {
+                Ok(TracedCertificate {
                     kind: row.try_get("kind")?,
                     taken_at: instant(&row, "taken_at")?,
                     frontier: number(&row, "frontier")?.unwrap_or_default(),
@@ -223,13 +228,13 @@ impl<R> Session<R> {
     }
 
     /// A group and the object with this address, as far as there are such.
-    pub async fn group_of(&self, group: &str, address: &str) -> Result<Option<Group>> {
+    pub async fn group_of(&self, group: &str, address: &str) -> Result<Option<TracedGroup>> {
         let row = self.optional(include_str!("sql/trace/group.sql"), &[&group, &address]).await;
         row.context("reading the group")?
             .map(|row| {
                 let object = match row.try_get::<_, Option<String>>("candidate_key")? {
                     None => None,
-                    Some(address) => Some(Object {
+                    Some(address) => Some(TracedObject {
                         address,
                         input: row.try_get("input_quality_state")?,
                         input_reason: row.try_get("input_reason")?,
@@ -237,7 +242,7 @@ impl<R> Session<R> {
                         scanned_at: instant(&row, "object_scanned_at")?,
                     }),
                 };
-                Ok(Group {
+                Ok(TracedGroup {
                     group: group.to_owned(),
                     verdict: row.try_get("verdict")?,
                     dirty: row.try_get::<_, Option<bool>>("dirty")?.unwrap_or(false),

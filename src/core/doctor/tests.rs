@@ -45,9 +45,9 @@ fn holes_holders_and_clocks() {
     assert_eq!(holes("s", 50_000, 1, 60_000).verdict, CheckState::Ok);
     assert!(holes("s", 50_001, 1, 60_000).found.contains("about 250 ms a pass"));
     assert_eq!(holes("s", 50_001, 1, 60_000).verdict, CheckState::Warn);
-    assert_eq!(frontier(None).verdict, CheckState::Ok);
-    assert_eq!(frontier(Some(("pid 1".into(), Some(1.0)))).verdict, CheckState::Ok);
-    assert_eq!(frontier(Some(("pid 1".into(), Some(301.0)))).verdict, CheckState::Warn);
+    assert_eq!(frontier(None, 300.0).verdict, CheckState::Ok);
+    assert_eq!(frontier(Some(("pid 1".into(), Some(1.0))), 300.0).verdict, CheckState::Ok);
+    assert_eq!(frontier(Some(("pid 1".into(), Some(301.0))), 300.0).verdict, CheckState::Warn);
     assert_eq!(clocks(-5.1).verdict, CheckState::Warn);
     assert_eq!(clocks(4.9).verdict, CheckState::Ok);
 }

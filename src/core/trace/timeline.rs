@@ -1,19 +1,20 @@
 //! The facts in the order of time.
 
-use super::{CaptureReason, Facts, Mapping};
+use super::{CaptureReason, TraceFacts, TracedMapping};
+use crate::core::definition::Backlog;
 use crate::core::time::PgInstant;
 use serde::Serialize;
 
 /// One line of the timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct TimelineEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<PgInstant>,
     pub what: &'static str,
     pub detail: String,
 }
 
-pub(super) fn of(facts: &Facts) -> Vec<Entry> {
+pub(super) fn of(facts: &TraceFacts) -> Vec<TimelineEntry> {
     let mut entries = row(facts);
     entries.extend(backlog(facts));
     entries.extend(captures(facts));
@@ -25,11 +26,11 @@ pub(super) fn of(facts: &Facts) -> Vec<Entry> {
     entries
 }
 
-fn entry(at: Option<PgInstant>, what: &'static str, detail: impl Into<String>) -> Entry {
-    Entry { at, what, detail: detail.into() }
+fn entry(at: Option<PgInstant>, what: &'static str, detail: impl Into<String>) -> TimelineEntry {
+    TimelineEntry { at, what, detail: detail.into() }
 }
 
-fn row(facts: &Facts) -> Vec<Entry> {
+fn row(facts: &TraceFacts) -> Vec<TimelineEntry> {
     let Some(row) = &facts.row else {
         return vec![entry(None, "row", "no committed row has this key now")];
     };
@@ -46,18 +47,18 @@ fn row(facts: &Facts) -> Vec<Entry> {
         ));
     }
     match &facts.mapped {
-        Some(Mapping::Excluded) => entries.push(entry(None, "mapped", "excluded by the definition")),
-        Some(Mapping::Refused(code)) => {
+        Some(TracedMapping::Excluded) => entries.push(entry(None, "mapped", "excluded by the definition")),
+        Some(TracedMapping::Refused(code)) => {
             entries.push(entry(None, "mapped", format!("cannot be handed off: {code}")));
         }
-        Some(Mapping::Signals(_)) | None => {}
+        Some(TracedMapping::Signals(_)) | None => {}
     }
     entries
 }
 
-fn backlog(facts: &Facts) -> Option<Entry> {
+fn backlog(facts: &TraceFacts) -> Option<TimelineEntry> {
     let backlog = facts.backlog.as_ref()?;
-    let what = if backlog.policy == "seed" { "seeded as a candidate" } else { "skipped" };
+    let what = if backlog.policy == Backlog::Seed { "seeded as a candidate" } else { "skipped" };
     Some(entry(
         backlog.taken_at,
         "boundary",
@@ -65,7 +66,7 @@ fn backlog(facts: &Facts) -> Option<Entry> {
     ))
 }
 
-fn captures(facts: &Facts) -> Vec<Entry> {
+fn captures(facts: &TraceFacts) -> Vec<TimelineEntry> {
     let mut entries = Vec::new();
     for capture in &facts.captures {
         let why = match capture.why {
@@ -92,7 +93,7 @@ fn captures(facts: &Facts) -> Vec<Entry> {
     entries
 }
 
-fn failures(facts: &Facts) -> Vec<Entry> {
+fn failures(facts: &TraceFacts) -> Vec<TimelineEntry> {
     let mut entries = Vec::new();
     if let Some(staged) = &facts.staged {
         let why = staged.last_error.as_deref().unwrap_or("no reason recorded");
@@ -120,7 +121,7 @@ fn failures(facts: &Facts) -> Vec<Entry> {
     entries
 }
 
-fn signals(facts: &Facts) -> Vec<Entry> {
+fn signals(facts: &TraceFacts) -> Vec<TimelineEntry> {
     let mut entries = Vec::new();
     for signal in &facts.signals {
         let by = signal.captured_by.as_deref().unwrap_or("an unknown path");
@@ -147,7 +148,7 @@ fn signals(facts: &Facts) -> Vec<Entry> {
     entries
 }
 
-fn afterwards(facts: &Facts) -> Vec<Entry> {
+fn afterwards(facts: &TraceFacts) -> Vec<TimelineEntry> {
     let mut entries = Vec::new();
     if let Some(range) = &facts.open_range {
         let temperature = if range.hot { "hot" } else { "cold" };
@@ -195,7 +196,7 @@ fn afterwards(facts: &Facts) -> Vec<Entry> {
 }
 
 /// The first few, and how many more there are.
-fn listed(recipients: &[&super::Recipient]) -> String {
+fn listed(recipients: &[&super::TracedRecipient]) -> String {
     const SHOWN: usize = 8;
     let names: Vec<_> = recipients.iter().take(SHOWN).map(|r| format!("{} ({})", r.actor, r.step)).collect();
     let more = recipients.len().saturating_sub(SHOWN);

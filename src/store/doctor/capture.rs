@@ -1,10 +1,10 @@
-//! Checks of the sources, the stream, the worker, and everything that waits for an operator.
+//! Checks of the sources, the stream and the worker.
 
+use super::fix::{drop_slot, fix};
 use super::server::budget;
 use super::{Looked, told};
 use crate::config::Config;
-use crate::core::doctor::{self, Check};
-use crate::core::finding::Severity;
+use crate::core::doctor::{self, Check, Fix};
 use crate::core::handoff::Source;
 use crate::core::mode::{Intent, Mode};
 use crate::error::{Kind, Result};
@@ -19,7 +19,8 @@ impl<R> Session<R> {
         const NAME: &str = "sources";
         let sources = self.sources(&config.worker).await?;
         if sources.is_empty() {
-            return Ok(vec![Check::fail(NAME, "none is registered", "run `gov-handoff sources apply`")]);
+            let none = Check::fail(NAME, "none is registered", "run `gov-handoff sources apply`");
+            return Ok(vec![none.fixed_by(Fix::command("gov-handoff sources apply"))]);
         }
         let mut checks = Vec::new();
         for source in &sources {
@@ -38,7 +39,11 @@ impl<R> Session<R> {
         let hidden = self.rows(include_str!("../sql/doctor/row_security.sql"), &[&schemas, &tables]).await?;
         for row in &hidden {
             let advice = "give the daemon's role BYPASSRLS, or a policy will hide rows; until then reading is an error";
-            checks.push(Check::fail("row security", format!("on {}", row.try_get::<_, String>(0)?), advice));
+            let check = Check::fail("row security", format!("on {}", row.try_get::<_, String>(0)?), advice);
+            let role = quote::identifier(config.target.user());
+            checks.push(
+                check.fixed_by(fix(include_str!("../sql/doctor/fix_row_security.sql"), &[("role", &role)])),
+            );
         }
         if hidden.is_empty() {
             checks.push(Check::ok("row security", "hides no source from this role"));
@@ -69,7 +74,10 @@ impl<R> Session<R> {
                 None => "creation is switched off".to_owned(),
             };
             let advice = "have the owner run `gov-handoff replication setup`, or what `gov-handoff replication sql` prints; until then it polls";
-            Check::warn(NAME, format!("{problem}, and {right}"), advice)
+            let publication = self.publication_statements(&config.publication, &sources).await?;
+            let places = [("publication", publication.trim_end().trim_end_matches(';'))];
+            let fix = fix(include_str!("../sql/doctor/fix_publication.sql"), &places);
+            Check::warn(NAME, format!("{problem}, and {right}"), advice).fixed_by(fix)
         }])
     }
 
@@ -89,13 +97,19 @@ impl<R> Session<R> {
             return Ok(vec![if config.create {
                 Check::ok(NAME, format!("{found}; the daemon will create it"))
             } else {
-                Check::warn(NAME, found, "run `gov-handoff replication setup`; until then it polls")
+                let create = quote::fill(
+                    include_str!("../sql/replication/slot_setup.sql"),
+                    &[("slot", config.slot.as_str())],
+                );
+                let check =
+                    Check::warn(NAME, found, "run `gov-handoff replication setup`; until then it polls");
+                check.fixed_by(Fix::sql(vec![create.trim().to_owned()]))
             }]);
         };
         if slot.lost {
             let advice = "the daemon drops it, creates a new one and reads the missed rows from the tables";
             let found = format!("{}: the server removed log that the slot still needed", config.slot);
-            return Ok(vec![Check::warn(NAME, found, advice)]);
+            return Ok(vec![Check::warn(NAME, found, advice).fixed_by(drop_slot(&config.slot))]);
         }
         let active = slot.active_pid.is_some();
         let read = if active { "read" } else { "not read by anybody" };
@@ -108,7 +122,8 @@ impl<R> Session<R> {
                 Ok(Some(row)) => (row.try_get::<_, Option<i64>>("slot_budget")?, row.try_get("slot_rate")?),
                 _ => (None, None),
             };
-            checks.push(doctor::retained(bytes, said.unwrap_or_else(|| budget(config)), rate, active));
+            let check = doctor::retained(bytes, said.unwrap_or_else(|| budget(config)), rate, active);
+            checks.push(if active { check } else { check.fixed_by(drop_slot(&config.slot)) });
         }
         Ok(checks)
     }
@@ -116,7 +131,9 @@ impl<R> Session<R> {
     /// Checked in every mode: a slot retains log whether the daemon polls or streams.
     pub(super) async fn look_at_unused_slots(&self, config: &Config) -> Looked {
         let unused = self.unused_slots(&config.slot).await?;
-        let check = |s: &UnusedSlot| doctor::unused_slot(&s.slot, s.retained_bytes, budget(config));
+        let check = |s: &UnusedSlot| {
+            doctor::unused_slot(&s.slot, s.retained_bytes, budget(config)).fixed_by(drop_slot(&s.slot))
+        };
         Ok(unused.iter().map(check).collect())
     }
 
@@ -124,16 +141,21 @@ impl<R> Session<R> {
         const NAME: &str = "worker";
         let row = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await?;
         let Some(row) = row else {
-            return Ok(vec![Check::warn(NAME, "has never run", "start `gov-handoff run`")]);
+            return Ok(vec![
+                Check::warn(NAME, "has never run", "start `gov-handoff run`")
+                    .fixed_by(Fix::command("gov-handoff run")),
+            ]);
         };
         let (age, owner): (f64, Option<String>) = (row.try_get("tick_age")?, row.try_get("lease_owner")?);
         let mode: Option<String> = row.try_get("mode")?;
         let reason: Option<String> = row.try_get("mode_reason")?;
         Ok(vec![match owner {
-            None => Check::warn(NAME, format!("ended {age:.0} s ago"), "start `gov-handoff run`"),
+            None => Check::warn(NAME, format!("ended {age:.0} s ago"), "start `gov-handoff run`")
+                .fixed_by(Fix::command("gov-handoff run")),
             Some(owner) if row.try_get::<_, Option<bool>>("alive")? != Some(true) => {
                 let advice = "start `gov-handoff run`, or see why it cannot renew its lease";
                 Check::fail(NAME, format!("{owner} holds the lease and is silent for {age:.0} s"), advice)
+                    .fixed_by(Fix::command("gov-handoff run"))
             }
             Some(owner) => {
                 let mode = Mode::of(mode.as_deref(), reason.as_deref());
@@ -146,80 +168,6 @@ impl<R> Session<R> {
                 }
             }
         }])
-    }
-
-    pub(super) async fn look_at_frontier(&self) -> Looked {
-        Ok(vec![doctor::frontier(self.frontier_holder_since().await?)])
-    }
-
-    pub(super) async fn look_at_prepared(&self) -> Looked {
-        const NAME: &str = "prepared transactions";
-        let rows = self.rows(include_str!("../sql/doctor/prepared.sql"), &[]).await?;
-        let mut checks = Vec::new();
-        for row in &rows {
-            let (gid, owner, database): (String, String, String) =
-                (row.try_get("gid")?, row.try_get("owner")?, row.try_get("database")?);
-            let open: f64 = row.try_get("open_seconds")?;
-            let found = format!("'{gid}' of {owner} in {database}, prepared {open:.0} s ago");
-            let advice = "commit or roll it back; it holds certificates, vacuum and the slot back";
-            checks.push(Check::warn(NAME, found, advice));
-        }
-        if checks.is_empty() {
-            checks.push(Check::ok(NAME, "none"));
-        }
-        Ok(checks)
-    }
-
-    pub(super) async fn look_at_types(&self) -> Looked {
-        const NAME: &str = "event types";
-        let types = self.event_types().await?;
-        let active = types.iter().filter(|t| t.active).count();
-        let mut checks: Vec<_> = types
-            .iter()
-            .filter(|t| !t.active && t.waiting > 0)
-            .map(|t| {
-                let advice = format!("hand them off with `gov-handoff types activate {}`", t.event_type);
-                Check::warn(NAME, format!("{} is inactive, {} captured", t.event_type, t.waiting), advice)
-            })
-            .collect();
-        if checks.is_empty() {
-            checks.push(Check::ok(NAME, format!("{active} of {} active, none captures", types.len())));
-        }
-        Ok(checks)
-    }
-
-    pub(super) async fn look_at_dead_letters(&self) -> Looked {
-        const NAME: &str = "dead letters";
-        let n: i64 = self.one(include_str!("../sql/doctor/dead_letters.sql"), &[]).await?.try_get(0)?;
-        Ok(vec![if n == 0 {
-            Check::ok(NAME, "none is open")
-        } else {
-            Check::warn(NAME, format!("{n} open"), "see v_governance_dead_letter_open for each reason")
-        }])
-    }
-
-    pub(super) async fn look_at_findings(&self) -> Looked {
-        const NAME: &str = "findings";
-        let open: Vec<_> = self
-            .open_findings()
-            .await?
-            .into_iter()
-            .filter(|f| Severity::of(&f.severity) > Severity::Info)
-            .collect();
-        let advice = "see its detail in system_issues; it is resolved when its cause ends";
-        let check = |f: &crate::store::status::FindingStatus| {
-            let found = format!("{} ({}, x{})", f.key, f.severity, f.occurrences);
-            if Severity::of(&f.severity) == Severity::Warning {
-                Check::warn(NAME, found, advice)
-            } else {
-                Check::fail(NAME, found, advice)
-            }
-        };
-        Ok(if open.is_empty() {
-            vec![Check::ok(NAME, "none is open")]
-        } else {
-            open.iter().map(check).collect()
-        })
     }
 }
 
@@ -236,7 +184,8 @@ impl<R: Reads> Session<R> {
                 Some(source) => checks.extend(told(NAME, self.burnt_ids(source).await)?),
                 None => {
                     let (open, hot, ids) = (row.try_get("open")?, row.try_get("hot")?, row.try_get("ids")?);
-                    checks.push(doctor::holes(&name, open, hot, ids));
+                    let fewer = fix(include_str!("../sql/doctor/fix_holes.sql"), &[]);
+                    checks.push(doctor::holes(&name, open, hot, ids).fixed_by(fewer));
                 }
             }
         }

@@ -1,10 +1,11 @@
 //! Checks of the server, of the role, and of the installed schema against what this build expects.
 
 use super::Looked;
+use super::fix::{fix, setting, shape};
 use crate::config::Config;
-use crate::core::doctor::{self, Check};
+use crate::core::doctor::{self, Check, Fix};
 use crate::core::mode::Intent;
-use crate::store::{Session, migrate};
+use crate::store::{Session, migrate, quote};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl<R> Session<R> {
@@ -22,14 +23,20 @@ impl<R> Session<R> {
             } else {
                 Check::ok("primary", "the server takes writes")
             },
-            doctor::wal_level(row.try_get("wal_level")?, must, may),
+            doctor::wal_level(row.try_get("wal_level")?, must, may)
+                .fixed_by(setting("wal_level", "logical").after_restart()),
         ];
         if may {
             let (slots, most) = (row.try_get("slots")?, row.try_get("most_slots")?);
-            checks.push(doctor::room("replication slots", "max_replication_slots", slots, most, slot));
+            let more = |name, most: i64| setting(name, &(most + 10).to_string()).after_restart();
+            let check = doctor::room("replication slots", "max_replication_slots", slots, most, slot);
+            checks.push(check.fixed_by(more("max_replication_slots", most)));
             let (senders, most) = (row.try_get("senders")?, row.try_get("most_senders")?);
-            checks.push(doctor::room("wal senders", "max_wal_senders", senders, most, read));
-            checks.push(doctor::keep_size(row.try_get("keep_size")?, budget(config), slot, read));
+            let check = doctor::room("wal senders", "max_wal_senders", senders, most, read);
+            checks.push(check.fixed_by(more("max_wal_senders", most)));
+            let wanted = format!("{}MB", (budget(config) >> 20).max(1));
+            let check = doctor::keep_size(row.try_get("keep_size")?, budget(config), slot, read);
+            checks.push(check.fixed_by(setting("max_slot_wal_keep_size", &wanted)));
         }
         checks.push(doctor::clocks(ours - row.try_get::<_, f64>("clock")?));
         Ok(checks)
@@ -49,7 +56,13 @@ impl<R> Session<R> {
         } else {
             let advice =
                 "fine for looking; to run the daemon grant gov_handoff_worker (replication/roles.sql)";
-            Check::warn(NAME, format!("{role}, member of {of}, may not run the daemon"), advice)
+            let check = Check::warn(NAME, format!("{role}, member of {of}, may not run the daemon"), advice);
+            check.fixed_by(if row.try_get("worker_role")? {
+                let role = quote::identifier(&role);
+                fix(include_str!("../sql/doctor/fix_grant_worker.sql"), &[("role", &role)])
+            } else {
+                Fix::command("gov-handoff migrate")
+            })
         }])
     }
 
@@ -57,7 +70,8 @@ impl<R> Session<R> {
         const NAME: &str = "migrations";
         let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
         if !there.try_get::<_, bool>(0)? {
-            return Ok(vec![Check::fail(NAME, "none is in force", "run `gov-handoff migrate`")]);
+            let none = Check::fail(NAME, "none is in force", "run `gov-handoff migrate`");
+            return Ok(vec![none.fixed_by(Fix::command("gov-handoff migrate"))]);
         }
         let rows = self.rows(include_str!("../sql/doctor/migrations.sql"), &[]).await?;
         let applied = rows
@@ -69,7 +83,9 @@ impl<R> Session<R> {
             let advice = "run the build that applied them, or revert with it and migrate with this one";
             Check::fail(NAME, format!("of another build: {}", foreign.join(", ")), advice)
         } else if !pending.is_empty() {
-            Check::fail(NAME, format!("pending: {}", pending.join(", ")), "run `gov-handoff migrate`")
+            let pending = format!("pending: {}", pending.join(", "));
+            Check::fail(NAME, pending, "run `gov-handoff migrate`")
+                .fixed_by(Fix::command("gov-handoff migrate"))
         } else {
             Check::ok(NAME, format!("{} in force", applied.len()))
         }])
@@ -84,7 +100,11 @@ impl<R> Session<R> {
         }
         let advice =
             "gov-handoff never alters a live table: its owner has to, or the table will reject handoffs";
-        Ok(differences.into_iter().map(|d| Check::fail(NAME, d, advice)).collect())
+        let check = |d: migrate::ShapeDifference| {
+            let fix = shape(&d.table, &d.column, &d.wanted, d.found.as_deref());
+            Check::fail(NAME, d.to_string(), advice).fixed_by(fix)
+        };
+        Ok(differences.into_iter().map(check).collect())
     }
 
     pub(super) async fn look_at_causation(&self) -> Looked {
@@ -94,7 +114,8 @@ impl<R> Session<R> {
             Check::ok(NAME, "event_outbox has causation_id")
         } else {
             let advice = "handoffs work without it, but chains of events cannot be followed, and cycles are detected by type only";
-            Check::warn(NAME, "event_outbox has no causation_id", advice)
+            let check = Check::warn(NAME, "event_outbox has no causation_id", advice);
+            check.fixed_by(fix(include_str!("../sql/doctor/fix_causation.sql"), &[]))
         }])
     }
 }

@@ -53,6 +53,17 @@ impl Frontier {
     }
 }
 
+/// The transaction that holds the frontier back.
+pub struct FrontierHolder {
+    /// For people.
+    pub who: String,
+    /// How many seconds it is open.
+    pub open: Option<f64>,
+    pub pid: Option<i32>,
+    /// The name of a prepared transaction.
+    pub prepared: Option<String>,
+}
+
 impl<R> Session<R> {
     pub async fn frontier(&self, worker: &str, source: &str) -> Result<Option<Frontier>> {
         let row = self.optional(include_str!("../sql/frontier/recorded.sql"), &[&worker, &source]).await?;
@@ -71,11 +82,11 @@ impl<R> Session<R> {
 
     /// Describes the session or prepared transaction that holds the frontier back.
     pub async fn frontier_holder(&self) -> Result<Option<String>> {
-        Ok(self.frontier_holder_since().await?.map(|(who, _)| who))
+        Ok(self.frontier_holder_since().await?.map(|holder| holder.who))
     }
 
-    /// As [`frontier_holder`](Self::frontier_holder), with the number of seconds that the transaction is open.
-    pub async fn frontier_holder_since(&self) -> Result<Option<(String, Option<f64>)>> {
+    /// As [`frontier_holder`](Self::frontier_holder), with what it takes to end it.
+    pub async fn frontier_holder_since(&self) -> Result<Option<FrontierHolder>> {
         let row = self.optional(include_str!("../sql/frontier/holder.sql"), &[]).await?;
         row.map(|row| {
             let who: String = row.try_get("who")?;
@@ -85,7 +96,8 @@ impl<R> Session<R> {
             let named = application.filter(|a| !a.is_empty()).map(|a| format!(", {a}")).unwrap_or_default();
             let since = open.map(|s| format!(", open for {s:.0} s")).unwrap_or_default();
             let role = role.unwrap_or_else(|| "unknown role".to_owned());
-            Ok((format!("{who} ({role}{named}{since})"), open))
+            let who = format!("{who} ({role}{named}{since})");
+            Ok(FrontierHolder { who, open, pid: row.try_get("pid")?, prepared: row.try_get("gid")? })
         })
         .transpose()
     }

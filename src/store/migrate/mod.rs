@@ -67,7 +67,7 @@ impl<R> Session<R> {
     }
 
     /// Describes each difference between the live tables and what the gates need.
-    pub async fn shape_differences(&self) -> Result<Vec<String>> {
+    pub async fn shape_differences(&self) -> Result<Vec<ShapeDifference>> {
         self.rows(include_str!("../sql/migrate/shape.sql"), &[]).await?.iter().map(shape_difference).collect()
     }
 }
@@ -145,17 +145,37 @@ async fn apply(transaction: &Transaction<'_>, step: &Step) -> Result<(Vec<String
     Ok((created, adopted))
 }
 
-fn shape_difference(row: &tokio_postgres::Row) -> Result<String> {
-    let (table, column, wanted, found): (String, String, String, Option<String>) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
-    Ok(match found {
-        Some(found) => format!("{table}.{column} is {found}, expected {wanted}"),
-        None => format!("{table} has no column {column} ({wanted})"),
+/// Something that the gates need of a live table, and what is there instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeDifference {
+    pub table: String,
+    pub column: String,
+    pub wanted: String,
+    pub found: Option<String>,
+}
+
+impl std::fmt::Display for ShapeDifference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { table, column, wanted, found } = self;
+        match found {
+            Some(found) => write!(f, "{table}.{column} is {found}, expected {wanted}"),
+            None => write!(f, "{table} has no column {column} ({wanted})"),
+        }
+    }
+}
+
+fn shape_difference(row: &tokio_postgres::Row) -> Result<ShapeDifference> {
+    Ok(ShapeDifference {
+        table: row.try_get(0)?,
+        column: row.try_get(1)?,
+        wanted: row.try_get(2)?,
+        found: row.try_get(3)?,
     })
 }
 
 fn shape_error(missing: &[tokio_postgres::Row]) -> Result<Error> {
-    let parts = missing.iter().map(shape_difference).collect::<Result<Vec<_>>>()?;
+    let parts =
+        missing.iter().map(|row| Ok(shape_difference(row)?.to_string())).collect::<Result<Vec<_>>>()?;
     Ok(Error::new(
         Kind::Catalogue,
         format!(

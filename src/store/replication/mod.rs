@@ -76,6 +76,12 @@ impl<R> Session<R> {
         Ok(())
     }
 
+    /// The statements that make the publication carry exactly the sources.
+    pub async fn publication_statements(&self, name: &str, sources: &[Arc<Source>]) -> Result<String> {
+        let there = self.has_publication(name).await?;
+        Ok(publication_sql(name, &self.publishable(sources).await?.sources, there))
+    }
+
     /// The statements that a DBA can run by hand instead, given what already exists.
     pub async fn replication_sql(
         &self,

@@ -1,5 +1,6 @@
 -- What the connected role may do. Superusers are members of everything.
 select r.rolname::text as role, r.rolsuper, r.rolreplication,
+       exists (select from pg_roles w where w.rolname = 'gov_handoff_worker') as worker_role,
        array(select g.rolname::text from pg_roles g
               where g.rolname like 'gov\_handoff\_%' and pg_has_role(r.oid, g.oid, 'member') order by 1) as groups,
        (select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace

@@ -1,6 +1,7 @@
 -- Triggers of others whose function writes to the queue, and that no row of iu_sql_event_route names. A function is judged by
 -- its text: one that writes by dynamic SQL, or through another function that is none of the known emitters, is not seen.
-select t.tgrelid::regclass::text as table, t.tgname::text as trigger, p.oid::regproc::text as function
+select t.tgrelid::regclass::text as table, t.tgname::text as trigger, p.oid::regproc::text as function,
+       case when t.tgtype & 4 <> 0 then 'insert' when t.tgtype & 8 <> 0 then 'delete' else 'update' end as event
   from pg_trigger t
   join pg_proc p on p.oid = t.tgfoid
   join pg_class k on k.oid = t.tgrelid

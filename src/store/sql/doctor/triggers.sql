@@ -2,6 +2,7 @@
 -- owner. So it matters who owns a function, and that it sets its own search_path, because the gates search only
 -- pg_catalog.
 select c.relname::text as table, t.tgname::text as trigger, p.oid::regprocedure::text as function, o.rolname::text as owner,
+       (select w.rolname::text from pg_roles w where w.oid = c.relowner) as table_owner,
        o.rolsuper or p.proowner = c.relowner as trusted,
        p.prosqlbody is not null or l.lanname in ('internal', 'c')
        or exists (select from unnest(p.proconfig) s where s like 'search_path=%') as pinned

@@ -1,0 +1,1 @@
+alter table public.event_outbox add column causation_id uuid;

@@ -1,0 +1,1 @@
+alter table {table} alter column {column} drop not null;

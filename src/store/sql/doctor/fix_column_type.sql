@@ -1,0 +1,1 @@
+alter table {table} alter column {column} type {type} using {column}::{type};

@@ -1,0 +1,1 @@
+select public.fn_executor_disable({executor}, null);

@@ -1,0 +1,1 @@
+select gov_handoff.gov_finding_resolve({key}, 'seen by an operator');

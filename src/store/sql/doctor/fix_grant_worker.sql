@@ -1,0 +1,1 @@
+grant gov_handoff_worker to {role};

@@ -1,0 +1,1 @@
+revoke create on schema {schema} from {role};

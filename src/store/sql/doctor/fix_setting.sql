@@ -1,0 +1,2 @@
+alter system set {setting} = {value};
+select pg_reload_conf();

@@ -1,0 +1,1 @@
+alter function {function} owner to {owner};
