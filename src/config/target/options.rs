@@ -100,6 +100,8 @@ pub static OPTIONS: &[ConnectionOption] = &[
     option("", "PGDATESTYLE", Refused(PINNED)),
     option("", "PGTZ", Refused(PINNED)),
     option("", "PGGEQO", Refused("give it in PGOPTIONS, as `-c geqo=…`")),
+    option("", "PGLOCALEDIR", Refused("messages are in English")),
+    option("", "PGOAUTHDEBUG", Refused(NO_OAUTH)),
 ];
 
 /// Variables that say where files are. They are read, and stand for no option.

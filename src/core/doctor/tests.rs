@@ -78,3 +78,53 @@ fn a_trigger_inside_a_gate_belongs_to_somebody_trusted_and_names_its_schemas() {
     assert_eq!(told(false, true).verdict, CheckState::Warn);
     assert!(told(true, false).found.ends_with("without a search_path"));
 }
+
+#[test]
+fn a_pooler_is_known_by_what_it_shares_and_a_timeout_by_what_it_takes() {
+    assert_eq!(pooler(7, 7, Some(8), 5432, Some(5432)).verdict, CheckState::Ok);
+    assert!(pooler(7, 7, Some(8), 6432, Some(5432)).found.contains("forwards port 6432"));
+    assert_eq!(pooler(7, 7, Some(7), 5432, None).verdict, CheckState::Fail);
+    assert_eq!(pooler(7, 9, None, 5432, None).verdict, CheckState::Fail);
+    assert_eq!(idle_slot_timeout(None).verdict, CheckState::Ok);
+    assert_eq!(idle_slot_timeout(Some(0.0)).verdict, CheckState::Ok);
+    assert_eq!(idle_slot_timeout(Some(3_600.0)).verdict, CheckState::Warn);
+    assert_eq!(idle_slot_timeout(Some(604_800.0)).verdict, CheckState::Ok);
+    assert_eq!(disk(5, 5).verdict, CheckState::Ok);
+    assert_eq!(disk(4, 5).verdict, CheckState::Warn);
+    assert!(executor("e", None).found.contains("never heard of"));
+}
+
+#[test]
+fn what_breaks_first_is_named_first_with_its_time() {
+    use forecast::{Supplies, first_to_break, rank, when};
+    let mut s = Supplies {
+        retained: Some(0),
+        budget: 10 << 30,
+        log_rate: Some(f64::from(1 << 20)),
+        safe_wal_size: Some(1 << 30),
+        xid_age: Some(1_000),
+        deferred: Some(3),
+        ..Supplies::default()
+    };
+    let ranked = rank(&s);
+    let order: Vec<_> = ranked.iter().map(|s| s.what).collect();
+    assert_eq!(order, ["safe_wal_size", "WAL budget", "transaction ids", "deferred jobs"]);
+    assert_eq!(when(&ranked[0]), "in 17 min");
+    assert_eq!(when(&ranked[3]), "no date");
+    assert_eq!(first_to_break(&ranked).verdict, CheckState::Warn);
+    // The budget is given up at 80 %: 8 GiB at a MiB a second.
+    assert_eq!(ranked[1].in_seconds, Some(8_192.0));
+    s.log_rate = Some(0.0);
+    assert_eq!(first_to_break(&rank(&s)).verdict, CheckState::Ok);
+    s.deferred_late = Some(61.0);
+    assert_eq!(when(&rank(&s)[0]), "now");
+    assert_eq!(first_to_break(&[]).verdict, CheckState::CannotTell);
+}
+
+#[test]
+fn only_what_is_wrong_is_to_be_fixed() {
+    let fix = Fix::sql(vec!["x".to_owned()]);
+    assert_eq!(Check::ok("slot", "well").fixed_by(fix.clone()).fix, None);
+    assert_eq!(Check::warn("slot", "a", "b").fixed_by(fix.clone()).fix, Some(fix));
+    assert_eq!(Check::ok("slot", "well").why, "the stream is read from this slot");
+}

@@ -9,7 +9,7 @@ fn id(n: u128) -> Uuid {
 fn signal(n: u128) -> TracedSignal {
     TracedSignal {
         id: id(n),
-        kind: "governance.handoff.object_born".to_owned(),
+        kind: String::from("governance.handoff.object_born"),
         address: "laws:a".to_owned(),
         group: Some("g".to_owned()),
         captured_by: Some("stream".to_owned()),
@@ -22,7 +22,7 @@ fn signal(n: u128) -> TracedSignal {
 fn capture(n: u128, why: CaptureReason) -> TracedCapture {
     TracedCapture {
         id: id(n),
-        kind: "governance.handoff.object_registered".to_owned(),
+        kind: String::from("governance.handoff.object_registered"),
         address: "laws:a".to_owned(),
         group: None,
         captured_by: Some("poll".to_owned()),
@@ -35,7 +35,7 @@ fn capture(n: u128, why: CaptureReason) -> TracedCapture {
 
 /// A committed row that should have these signals; the daemon runs.
 fn there(signals: &[u128]) -> TraceFacts {
-    let expected = |n: &u128| ExpectedSignal { id: id(*n), kind: "k".to_owned() };
+    let expected = |n: &u128| ExpectedSignal { id: id(*n), kind: String::from("k") };
     TraceFacts {
         source: "births".to_owned(),
         row: Some(TracedRow {
@@ -191,7 +191,7 @@ fn without_a_row_the_books_speak() {
 fn the_timeline_is_in_the_order_of_time_and_ends_with_what_has_none() {
     let mut facts = TraceFacts { signals: vec![signal(1)], ..there(&[1]) };
     facts.certificate = Some(TracedCertificate {
-        kind: "certify".to_owned(),
+        kind: String::from("certify"),
         taken_at: Some(PgInstant::from_pg_micros(9_000_000)),
         frontier: 60,
         lsn: None,
