@@ -110,7 +110,7 @@ const CASES: [Case; 16] = [
     },
     Case {
         check: "executors",
-        breaks: "select fn_executor_register('it''s', 'DOT', null)",
+        breaks: "select fn_executor_register('it''s', 'DOT', null); select fn_job_subscribe(p_executor_id => 'it''s', p_enabled => true)",
         ..CASE
     },
     Case {

@@ -153,7 +153,7 @@ fn letter(facts: &TraceFacts) -> Option<TraceEnd> {
 /// A row that was written after the last failure took the key of the row that the letter is about.
 fn concerns_this_row(facts: &TraceFacts, letter: &TracedLetter) -> bool {
     let written = facts.row.as_ref().and_then(|row| row.occurred_at);
-    !written.is_some_and(|at| at > letter.last_failed_at)
+    written.is_none_or(|at| at <= letter.last_failed_at)
 }
 
 fn staged(facts: &TraceFacts) -> Option<TraceEnd> {
