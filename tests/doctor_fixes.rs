@@ -229,13 +229,13 @@ async fn mended(
             for statement in &statements {
                 db.sql(statement).await;
             }
-            // The same as `--fix-sql` prints.
-            let printed = cli_with(url, &["doctor", "--fix-sql"], environment).await.out;
-            assert!(!printed.contains(&format!("{check}:")) || check == "slot", "{check}: {printed}");
             if case.mend == Mend::SqlAndRun {
                 let _daemon = db.daemon("poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]);
                 db.until("select count(*) < 20000 from gov_worker_gap").await;
             }
+            // The same as `--fix-sql` prints.
+            let printed = cli_with(url, &["doctor", "--fix-sql"], environment).await.out;
+            assert!(!printed.contains(&format!("{check}:")) || check == "slot", "{check}: {printed}");
         }
     }
     let after = Told::of(url, environment).await;
