@@ -4,5 +4,6 @@ revoke delete on public.event_outbox from gov_handoff_owner;
 drop table public.gov_certificate_log;
 drop table public.gov_audit_name;
 drop table public.gov_reused_key;
+drop table public.gov_retired_total;
 drop table public.gov_retired_signal;
 drop table public.gov_retired_range;

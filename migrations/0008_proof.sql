@@ -20,6 +20,16 @@ create table public.gov_retired_signal (
     number      bigint,
     recorded_at timestamptz not null default now()
 );
+-- What these marks amount to, by source: written only by the gate that makes them, in the same commit. So a mark that was
+-- entered past the gate shows, and so does one that was removed. Of ranges: how many keys, and every key twice, because lo..hi
+-- then add up to (lo + hi) * (hi - lo + 1). Of signals: how many, and the last 42 bits of each id, which are those of a hash.
+create table public.gov_retired_total (
+    source_name text    primary key,
+    keys        numeric not null default 0,
+    key_sum     numeric not null default 0,
+    signals     bigint  not null default 0,
+    signal_sum  numeric not null default 0
+);
 create index gov_retired_signal_number on public.gov_retired_signal (source_name) where number is not null;
 
 -- Keys that more than one row has had, by the subject reference that the key gives. The row that took such a key is
@@ -316,18 +326,36 @@ begin
           from retired r left join whole w on w.source = r.source and w.number = r.number
          where w.number is null
         on conflict do nothing
+        returning id, source_name
+    ), stretch as materialized (
+        -- Stretches of consecutive keys. Ranges that touch are not merged.
+        select i.source, min(i.number) as lo, max(i.number) as hi, max(i.recorded) as recorded
+          from (select w.source, w.number, w.recorded,
+                       w.number - row_number() over (partition by w.source order by w.number) as island
+                  from (select w.source, w.number, max(r.recorded) as recorded
+                          from whole w join retired r on r.source = w.source and r.number = w.number
+                         group by 1, 2) w) i
+         group by i.source, i.island
+    ), ranged as (
+        insert into public.gov_retired_range as r (source_name, lo, hi, recorded_at)
+        select s.source, s.lo, s.hi, s.recorded from stretch s
+        on conflict (source_name, lo) do update
+            set hi = greatest(r.hi, excluded.hi), recorded_at = greatest(r.recorded_at, excluded.recorded_at)
     )
-    -- Stretches of consecutive keys. Ranges that touch are not merged.
-    insert into public.gov_retired_range as r (source_name, lo, hi, recorded_at)
-    select i.source, min(i.number), max(i.number), max(i.recorded)
-      from (select w.source, w.number, w.recorded,
-                   w.number - row_number() over (partition by w.source order by w.number) as island
-              from (select w.source, w.number, max(r.recorded) as recorded
-                      from whole w join retired r on r.source = w.source and r.number = w.number
-                     group by 1, 2) w) i
-     group by i.source, i.island
-    on conflict (source_name, lo) do update
-        set hi = greatest(r.hi, excluded.hi), recorded_at = greatest(r.recorded_at, excluded.recorded_at);
+    -- A statement sees the ranges as they were before it, so what a range grew by is known here.
+    insert into public.gov_retired_total as t (source_name, keys, key_sum, signals, signal_sum)
+    select a.source, sum(a.keys), sum(a.key_sum), sum(a.signals), sum(a.signal_sum)
+      from (select s.source, g.hi - g.lo + 1, (g.lo + g.hi) * (g.hi - g.lo + 1), 0, 0
+              from stretch s
+              left join public.gov_retired_range r on r.source_name = s.source and r.lo = s.lo
+             cross join lateral (select coalesce(r.hi::numeric + 1, s.lo) as lo, greatest(r.hi, s.hi)::numeric as hi) g
+             union all
+            select s.source_name, 0, 0, 1, ('x' || right(s.id::text, 12))::bit(48)::bigint & 4398046511103
+              from single s) a (source, keys, key_sum, signals, signal_sum)
+     group by a.source
+    on conflict (source_name) do update
+        set keys = t.keys + excluded.keys, key_sum = t.key_sum + excluded.key_sum, signals = t.signals + excluded.signals,
+            signal_sum = t.signal_sum + excluded.signal_sum;
     return v_n;
 end
 $$;
@@ -410,9 +438,9 @@ grant execute on function gov_handoff.gov_certificate_put(text, text, bigint, te
     gov_handoff.gov_audit_finish(text, text, bigint, text, text, jsonb, text, jsonb, uuid) to gov_handoff_worker;
 grant execute on function gov_handoff.gov_key_reused(text, text, bigint, text, uuid[]) to gov_handoff_worker, gov_handoff_operator;
 grant delete on public.event_outbox to gov_handoff_owner;
-grant select, insert, update on public.gov_retired_range, public.gov_retired_signal to gov_handoff_owner;
+grant select, insert, update on public.gov_retired_range, public.gov_retired_signal, public.gov_retired_total to gov_handoff_owner;
 grant select, insert on public.gov_reused_key to gov_handoff_owner;
 grant select, insert, update, delete on public.gov_certificate_log to gov_handoff_owner;
 grant select, insert, delete on public.gov_audit_name to gov_handoff_owner;
-grant select on public.gov_retired_range, public.gov_retired_signal, public.gov_reused_key, public.gov_audit_name
+grant select on public.gov_retired_range, public.gov_retired_signal, public.gov_retired_total, public.gov_reused_key, public.gov_audit_name
     to gov_handoff_worker, gov_handoff_operator;

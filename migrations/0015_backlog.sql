@@ -24,6 +24,10 @@ create table public.gov_source_boundary (
     lsn               pg_lsn,
     system_identifier text,
     taken_at          timestamptz,
+    -- What the set amounts to now: how many rows, and the sum that gov_backlog_stage describes. Only the gates that change
+    -- the set change these two, in the same commit. So a row that was entered into the set past the gates shows.
+    held              bigint      not null default 0,
+    held_sum          numeric     not null default 0,
     decided_by        text        not null,
     decided_at        timestamptz not null default clock_timestamp(),
     constraint gov_source_boundary_policy_known check (policy = any ('{seed, skip, hand_off}')),
@@ -61,6 +65,9 @@ create table public.gov_backlog_staging (
     -- The session that reads it, as in a lease: another session of the same role may bear the number later.
     session_pid   integer     not null,
     session_role  oid         not null,
+    -- What was staged so far, as in gov_source_boundary.
+    held          bigint      not null default 0,
+    held_sum      numeric     not null default 0,
     begun_at      timestamptz not null default clock_timestamp()
 );
 comment on table public.gov_backlog_staging is 'boundaries that a session is reading and that are not in force';
@@ -100,6 +107,9 @@ comment on function gov_handoff.gov_backlog_begin(text) is 'begins to read the b
 
 -- Stages a part of a boundary: ranges of ids, or subjects. The lock on its row keeps it from being adopted or removed
 -- meanwhile.
+--
+-- The sum of a set: every id twice, because lo..hi then add up to (lo + hi) * (hi - lo + 1); and the last 48 bits of every
+-- subject, which are those of a hash.
 create function gov_handoff.gov_backlog_stage(p_boundary uuid, p_lo bigint[], p_hi bigint[], p_latest timestamptz[],
                                          p_subject uuid[])
 returns void language plpgsql security definer
@@ -111,11 +121,23 @@ begin
         raise exception 'boundary % is not being read', p_boundary using errcode = 'GH003',
             hint = 'register the source again';
     end if;
-    insert into public.gov_backlog_range (boundary, lo, hi, latest)
-    select p_boundary, u.lo, u.hi, u.latest from unnest(p_lo, p_hi, p_latest) as u (lo, hi, latest);
-    insert into public.gov_backlog_key (boundary, subject)
-    select p_boundary, u.subject from unnest(p_subject) as u (subject)
-    on conflict do nothing;
+    with ranges as (
+        insert into public.gov_backlog_range (boundary, lo, hi, latest)
+        select p_boundary, u.lo, u.hi, u.latest from unnest(p_lo, p_hi, p_latest) as u (lo, hi, latest)
+        returning lo::numeric, hi::numeric
+    ), keys as (
+        insert into public.gov_backlog_key (boundary, subject)
+        select p_boundary, u.subject from unnest(p_subject) as u (subject)
+        on conflict do nothing
+        returning subject
+    )
+    update public.gov_backlog_staging s
+       set held = s.held + t.n, held_sum = s.held_sum + t.total
+      from (select coalesce(sum(x.n), 0) as n, coalesce(sum(x.total), 0) as total
+              from (select r.hi - r.lo + 1, (r.lo + r.hi) * (r.hi - r.lo + 1) from ranges r
+                     union all
+                    select 1, ('x' || right(k.subject::text, 12))::bit(48)::bigint from keys k) x (n, total)) t
+     where s.boundary = p_boundary;
 end
 $$;
 comment on function gov_handoff.gov_backlog_stage(uuid, bigint[], bigint[], timestamptz[], uuid[]) is 'stages a part of a boundary that is being read';
@@ -147,6 +169,8 @@ as $$
 declare
     v_boundary uuid := (p_boundary ->> 'boundary')::uuid;
     v_policy text := coalesce(p_boundary ->> 'policy', 'hand_off');
+    v_held bigint;
+    v_sum numeric;
 begin
     -- A source that recorded something before there were boundaries handed off what it had.
     if exists (select from public.gov_source_table t where t.source_name = p_source and t.used) then
@@ -165,11 +189,13 @@ begin
     if not found or v_policy = 'hand_off' then
         return;
     end if;
-    delete from public.gov_backlog_staging s where s.boundary = v_boundary and s.source_name = p_source;
+    delete from public.gov_backlog_staging s where s.boundary = v_boundary and s.source_name = p_source
+    returning s.held, s.held_sum into v_held, v_sum;
     if not found then
         raise exception 'the boundary of source % is not there: another session removed what was read', p_source
             using errcode = 'GH003', hint = 'register the source again';
     end if;
+    update public.gov_source_boundary b set held = v_held, held_sum = v_sum where b.source_name = p_source;
     insert into public.gov_worker_frontier (worker_name, source_name, frontier, system_identifier, certified_lsn, relation, filenode)
     values (p_worker, p_source, (p_boundary ->> 'frontier')::xid8, p_boundary ->> 'system_identifier',
         (p_boundary ->> 'lsn')::pg_lsn, (p_boundary ->> 'relation')::oid, (p_boundary ->> 'filenode')::oid)
@@ -205,6 +231,8 @@ declare
     v_lo bigint[];
     v_hi bigint[];
     v_latest timestamptz[];
+    v_n bigint;
+    v_sum numeric;
 begin
     -- The lock orders two callers that take rows out of the same range.
     select b.boundary into v_boundary from public.gov_source_boundary b
@@ -212,7 +240,10 @@ begin
     if v_boundary is null then
         return;
     end if;
-    delete from public.gov_backlog_key k where k.boundary = v_boundary and k.subject = any (p_subject);
+    with gone as (
+        delete from public.gov_backlog_key k where k.boundary = v_boundary and k.subject = any (p_subject) returning k.subject
+    )
+    select count(*), coalesce(sum(('x' || right(g.subject::text, 12))::bit(48)::bigint), 0) into v_n, v_sum from gone g;
     with gone as (
         delete from public.gov_backlog_range g
          using (select distinct r.lo
@@ -238,6 +269,12 @@ begin
               join unnest(p_number) as n (number) on n.number between r.lo and r.hi
              group by r.lo, r.hi, r.latest) p
      where p.lo <= p.hi;
+    -- What left the set, in this commit: see gov_backlog_stage.
+    select v_n + count(*), v_sum + coalesce(sum(2 * n.number::numeric), 0) into v_n, v_sum
+      from (select distinct u.number from unnest(p_number) as u (number)) n
+     where exists (select from unnest(v_lo, v_hi) as r (lo, hi) where n.number between r.lo and r.hi);
+    update public.gov_source_boundary b set held = b.held - v_n, held_sum = b.held_sum - v_sum
+     where b.boundary = v_boundary and v_n > 0;
 end
 $$;
 comment on function gov_handoff.gov_backlog_release(text, bigint[], uuid[]) is 'takes rows out of the backlog in the commit that hands them off';

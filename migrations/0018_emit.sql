@@ -282,6 +282,18 @@ create function public.fn_event_emit_many(p_events jsonb)
 returns table (n int, outcome text, event_id uuid, reason text) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+    return query select e.n, e.outcome, e.event_id, e.reason from gov_handoff.gov_event_emit(p_events, false) e;
+end
+$$;
+comment on function public.fn_event_emit_many(jsonb) is 'emits a list of events; one row for each: emitted, known, captured, delayed, or refused and why';
+
+-- The same. p_own: the caller is gov-handoff itself, with a roll-up or an escalation. Such an event follows from its subject and
+-- is emitted once, so nobody else may emit it: its place would be taken, and the event would be taken for emitted.
+create function gov_handoff.gov_event_emit(p_events jsonb, p_own boolean)
+returns table (n int, outcome text, event_id uuid, reason text) language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
 #variable_conflict use_column
 declare
     v_n int[]; v_id uuid[]; v_domain text[]; v_type text[]; v_stream text[]; v_severity text[]; v_lane text[]; v_table text[];
@@ -326,6 +338,9 @@ begin
                     -- What only gov-handoff says: an event under the identity of a handoff would stand in its way.
                     when i.type like any ('{governance.handoff.%, governance.finding.%, governance.candidate.%, queue_worker_silent}')
                         then 'reserved: this type is gov-handoff''s own'
+                    when not p_own and (i.tab = 'event_pending' and i.type = i.domain || '.rollup'
+                                        or i.tab = 'event_outbox' and right(i.type, 8) = '_unacked')
+                        then 'reserved: only gov-handoff says this about ' || i.tab
                     else 'payload: ' || coalesce(gov_handoff.gov_payload_violation(i.payload), gov_handoff.gov_address_violation(i.address))
                end as reason
           from item i
@@ -455,7 +470,7 @@ begin
          order by e.n;
 end
 $$;
-comment on function public.fn_event_emit_many(jsonb) is 'emits a list of events; one row for each: emitted, known, captured, delayed, or refused and why';
+comment on function gov_handoff.gov_event_emit(jsonb, boolean) is 'emits a list of events, also those that only gov-handoff may emit';
 
 -- Emits one event and returns its id. NULL: it was refused; fn_event_emit_many says why, and so does the finding.
 create function public.fn_event_emit(
@@ -467,10 +482,10 @@ returns uuid language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return (select e.event_id from public.fn_event_emit_many(jsonb_build_array(jsonb_build_object('domain', p_domain, 'type', p_type,
+    return (select e.event_id from gov_handoff.gov_event_emit(jsonb_build_array(jsonb_build_object('domain', p_domain, 'type', p_type,
         'subject_table', p_subject_table, 'subject_ref', p_subject_ref, 'address', p_address, 'actor', p_actor,
         'source_system', p_source_system, 'payload', p_payload, 'severity', p_severity, 'occurred_at', p_occurred_at,
-        'correlation_id', p_correlation_id, 'causation_id', p_causation_id, 'lane', p_lane))) e);
+        'correlation_id', p_correlation_id, 'causation_id', p_causation_id, 'lane', p_lane)), false) e);
 end
 $$;
 comment on function public.fn_event_emit(text, text, text, uuid, text, text, text, jsonb, text, timestamptz, text, uuid, text)
@@ -570,7 +585,7 @@ begin
           from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace
            and p.proname in ('gov_payload_violation', 'gov_address_violation', 'gov_sent', 'gov_sendable', 'gov_time_of', 'gov_event_identity_new',
-               'gov_outbox_is_traced', 'gov_event_cycles', 'gov_emit_finding', 'gov_event_insert',
+               'gov_outbox_is_traced', 'gov_event_cycles', 'gov_emit_finding', 'gov_event_insert', 'gov_event_emit',
                'gov_event_release', 'gov_event_release_some', 'gov_type_set_lane')
             or p.pronamespace = 'public'::regnamespace and p.proname in ('fn_event_emit', 'fn_event_emit_many')
     loop

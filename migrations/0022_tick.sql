@@ -219,7 +219,7 @@ begin
                                        from public.event_pending q where q.id = any (p_ids) group by 1 order by 2 desc limit 20) t)))
       into v_event
       from unnest(p_ids) with ordinality as u (id, n) join public.event_pending p on p.id = u.id;
-    select e.outcome into v_outcome from public.fn_event_emit_many(jsonb_build_array(v_event)) e;
+    select e.outcome into v_outcome from gov_handoff.gov_event_emit(jsonb_build_array(v_event), true) e;
     if v_outcome is distinct from 'refused' then
         update public.event_pending p set processed_at = clock_timestamp(), last_error = 'rolled_up'
          where p.id = any (p_ids) and p.processed_at is null;
@@ -501,11 +501,11 @@ begin
             array[clock_timestamp()]);
     else
         select m.event_id into v_id
-          from public.fn_event_emit_many(jsonb_build_array(jsonb_build_object('domain', p_domain, 'type', v_type,
+          from gov_handoff.gov_event_emit(jsonb_build_array(jsonb_build_object('domain', p_domain, 'type', v_type,
                    'subject_table', 'event_outbox', 'subject_ref', p_event, 'address', p_address, 'actor', 'svc:gov-handoff',
                    'source_system', 'gov-handoff', 'severity', 'critical', 'causation_id', p_event, 'lane', 'immediate',
                    'payload', jsonb_build_object('event_id', p_event, 'event_type', p_type,
-                                                 'waited_seconds', round(extract(epoch from p_waited)))))) m;
+                                                 'waited_seconds', round(extract(epoch from p_waited))))), true) m;
     end if;
     insert into public.event_addressee (event_id, recipient_ref)
     select distinct v_id, btrim(r.ref)

@@ -383,12 +383,13 @@ returns table (job_id uuid, outcome text, reason text) language plpgsql security
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return query select e.job_id, e.outcome, e.reason from gov_handoff.gov_job_enqueue(p_jobs, gov_handoff.gov_job_grants()) e;
+    return query select e.job_id, e.outcome, e.reason from gov_handoff.gov_job_enqueue(p_jobs, gov_handoff.gov_job_grants(), false) e;
 end
 $$;
 
--- The same with the kinds of executors that the caller may enqueue for. Schedules fire through it as well.
-create function gov_handoff.gov_job_enqueue(p_jobs jsonb, p_grants text[])
+-- The same with the kinds of executors that the caller may enqueue for. Schedules fire through it as well. Only they may use
+-- the keys of scheduled jobs: whoever had such a key first would keep the job from being made.
+create function gov_handoff.gov_job_enqueue(p_jobs jsonb, p_grants text[], p_scheduled boolean)
 returns table (job_id uuid, outcome text, reason text) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -424,6 +425,7 @@ begin
                         then 'a character has no equivalent in UTF-8'
                     when coalesce(btrim(x.kind), '') = '' then 'a job needs a kind'
                     when coalesce(btrim(x.key), '') = '' then 'a job needs a key'
+                    when not p_scheduled and starts_with(x.key, 'schedule:') then 'reserved: keys of schedules begin with schedule:'
                     when x.executor is null or not (x.executor = any ('{DOT, Agent, Hermes, Codex, PG_worker, external_worker, future_Kestra_adapter}'))
                         then 'not a kind of executor: ' || coalesce(left(x.executor, 40), 'null')
                     when not (x.executor = any (p_grants)) then 'not granted: jobs for ' || x.executor
@@ -601,7 +603,7 @@ begin
     begin
         select array_agg(e.job_id order by e.n), array_agg(e.reason order by e.n), coalesce(bool_or(e.outcome = 'refused'), false)
           into v_ids, v_reasons, v_refused
-          from gov_handoff.gov_job_enqueue(p_graph, gov_handoff.gov_job_grants()) with ordinality as e (job_id, outcome, reason, n);
+          from gov_handoff.gov_job_enqueue(p_graph, gov_handoff.gov_job_grants(), false) with ordinality as e (job_id, outcome, reason, n);
         if v_refused then
             -- Takes back what the other items left.
             raise exception 'refused' using errcode = 'GH003', detail = 'gov_mot_graph';

@@ -329,7 +329,7 @@ begin
                               'key', gov_handoff.gov_schedule_key(v_it.name, u.at), 'domain', v_it.domain, 'priority', v_it.priority,
                               'payload_ref', v_it.payload_ref, 'deadline_at', u.at + v_it.deadline, 'max_attempts', v_it.max_attempts,
                               'actor', 'schedule:' || v_it.name)) || jsonb_build_object('payload', v_it.payload) order by u.at)
-                     from unnest(v_due) as u (at)), array[v_it.executor]) m
+                     from unnest(v_due) as u (at)), array[v_it.executor], true) m
          where m.outcome = 'refused';
         if v_refused is not null then
             raise exception 'a job of the schedule % was refused: %', p_name, v_refused using errcode = 'GH003';

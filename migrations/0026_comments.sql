@@ -111,6 +111,7 @@ begin
             ('public.gov_repair_total', 'repairs by source and reason since the beginning'),
             ('public.gov_retired_range', 'integer keys whose signals retention removed'),
             ('public.gov_retired_signal', 'other keys whose signals retention removed'),
+            ('public.gov_retired_total', 'what the marks of retention amount to, by source; audits compare it with them'),
             ('public.gov_reused_key', 'keys that rows took from other rows'),
             ('public.gov_schema_version', 'the migrations that are applied'),
             ('public.gov_source_table', 'which table the name of a source stands for'),

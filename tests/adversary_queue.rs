@@ -9,7 +9,7 @@ use crate::support::{Database, active, active_of, blocking, cluster, connect, mi
 const TICK: &str = "select gov_handoff.gov_job_tick()";
 
 /// A login of this group, and its session. A statement that waits for somebody fails after ten seconds.
-async fn member(db: &Database, group: &str, name: &str) -> Client {
+pub async fn member(db: &Database, group: &str, name: &str) -> Client {
     let role = format!("{name}_{}", db.name);
     db.sql(&format!("create role {role} login in role gov_handoff_{group}")).await;
     if group == "producer" {

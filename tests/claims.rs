@@ -47,6 +47,10 @@ async fn signals(db: &Database) -> i64 {
 /// Texts with our separators in them, as keys of a source of its own.
 async fn add_texts(db: &Database) {
     db.sql("create table texts (id text primary key, code text not null, born_at timestamptz default clock_timestamp())").await;
+    register_texts(db).await;
+}
+
+async fn register_texts(db: &Database) {
     let order = "order = { column = \"born_at\", type = \"timestamptz\" }\n";
     let born = rule("object_born", "text", "text:{code}", ["object_class", "text"]);
     register(&db.url, &(source("texts", "text", &["id", "code", "born_at"]) + order + &born)).await;
@@ -299,4 +303,144 @@ async fn signals_of_a_table_under_another_name_are_known_by_their_identity() {
     let (code, found) = audited(&db, &FULL, "birth_registry").await;
     assert_eq!((code, keys(&found["missing_keys"])), (1, set(&["3"])), "{found}");
     assert_eq!(signals(&db).await, before);
+}
+
+/// The registers that an audit of the source in full found changed past the gates.
+async fn changed(db: &Database, source: &str) -> Vec<String> {
+    let (code, found) = audited(db, &CHECK, source).await;
+    let registers: Vec<String> = serde_json::from_value(found["registers"].clone()).expect("registers");
+    assert!(code == 1 || registers.is_empty(), "{found}");
+    registers
+}
+
+/// Texts as a source that is registered when rows are there: they are its backlog.
+fn texts_with_backlog() -> String {
+    source("texts", "text", &["id", "code"])
+        + "backlog = \"skip\"\n"
+        + &rule("object_born", "text", "text:{code}", ["object_class", "text"])
+}
+
+/// A boundary that was widened over a row keeps it from being handed off, and the audit takes it for backlog. What the set should
+/// amount to says so, also where as much was taken out at the other end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boundary_that_was_widened_over_a_row_is_found_by_the_audit() {
+    let db = migrated().await;
+    db.sql(COUNT_FROM_ONE).await;
+    done(&db.url, &["types", "activate", "--all"]).await;
+    done(&db.url, &["sources", "remove", "birth_registry"]).await;
+    db.sql(&births(6)).await;
+    db.sql("create table texts (id text primary key, code text not null); insert into texts select 'k' || i, 'b' || i from generate_series(1, 4) i")
+        .await;
+    done(&db.url, &["sources", "apply"]).await;
+    register(&db.url, &texts_with_backlog()).await;
+    // Honestly: after a replay, and registered again.
+    cli(&db.url, &["replay", "--source", "birth_registry", "--from", "3", "--to", "4"]).await;
+    cli(&db.url, &["replay", "--source", "texts", "--from", "k2", "--to", "k2"]).await;
+    for source in ["birth_registry", "texts"] {
+        assert_eq!(changed(&db, source).await, [""; 0], "{source}");
+        done(&db.url, &["sources", "remove", source]).await;
+    }
+    done(&db.url, &["sources", "apply"]).await;
+    register(&db.url, &texts_with_backlog()).await;
+    let held = "select string_agg(held || ' ' || held_sum, ', ' order by source_name) from gov_source_boundary where policy <> 'hand_off' and row_count > 0";
+    assert!(db.text(held).await.starts_with("4 28, 3 "), "{}", db.text(held).await);
+    for source in ["birth_registry", "texts"] {
+        assert_eq!(changed(&db, source).await, [""; 0], "{source}");
+    }
+    let born = "insert into birth_registry (id, entity_code, collection_name, born_at) values (7, 'late', 'laws', '2000-01-01'); insert into texts values ('late', 'late')";
+    db.sql(&format!(
+        "create table kept as select * from gov_backlog_range;
+         update gov_backlog_range set hi = 7 where hi = 6;
+         insert into gov_backlog_key (boundary, subject)
+         select boundary, gov_handoff.gov_handoff_identity('texts', 'text', 'late') from gov_source_boundary where source_name = 'texts';
+         {born}"
+    ))
+    .await;
+    once(&db.url).await;
+    let late = format!(
+        "select count(*) from event_outbox where {SIGNALS} and safe_payload ->> 'object_ref' like '%:late'"
+    );
+    assert_eq!(db.number(&late).await, 0, "the forged boundary hides them");
+    for source in ["birth_registry", "texts"] {
+        assert_eq!(changed(&db, source).await, ["backlog"], "{source}");
+    }
+    let told = cli(&db.url, &["audit", "--full", "--source", "birth_registry"]).await;
+    assert!(told.code == 1 && told.out.contains("backlog"), "{}", told.out);
+    // As many rows as before, but not the same.
+    db.sql("update gov_backlog_range set lo = lo + 1 where lo = 1").await;
+    assert_eq!(changed(&db, "birth_registry").await, ["backlog"]);
+    // With the boundary back as it was, the row is missing, and repaired.
+    db.sql("delete from gov_backlog_range; insert into gov_backlog_range select * from kept").await;
+    let (_, found) = audited(&db, &FULL, "birth_registry").await;
+    assert_eq!(
+        (keys(&found["missing_keys"]), found["registers"].as_array().map(Vec::len)),
+        (set(&["7"]), Some(0)),
+        "{found}"
+    );
+    assert_eq!(changed(&db, "birth_registry").await, [""; 0]);
+}
+
+/// A mark of retention for a signal that never existed keeps it from being made, and the audit takes it for retired.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_of_retention_for_a_row_without_a_signal_is_found_by_the_audit() {
+    let db = proven(9).await;
+    add_texts(&db).await;
+    db.sql("insert into texts (id, code) select 'k' || i, 't' || i from generate_series(1, 4) i").await;
+    // Honestly: retired twice, in portions, with keys that are retired again and keys of which other signals are left.
+    for round in 1..=2 {
+        once(&db.url).await;
+        cli(&db.url, &FULL).await;
+        done(&db.url, &["retire", "--before", "2999-01-01"]).await;
+        for source in ["birth_registry", "texts"] {
+            assert_eq!(changed(&db, source).await, [""; 0], "{source} {round}");
+        }
+        db.sql(&births(3)).await;
+        db.sql(&format!("insert into texts (id, code) values ('again{round}', 'a')")).await;
+        db.sql("delete from birth_registry where id = 6; insert into birth_registry (id, entity_code, collection_name, born_at)
+                values (6, 'reborn', 'laws', clock_timestamp()); delete from gov_worker_frontier")
+            .await;
+    }
+    once(&db.url).await;
+    done(&db.url, &["sources", "remove", "texts"]).await;
+    register_texts(&db).await;
+    for source in ["birth_registry", "texts"] {
+        assert_eq!(changed(&db, source).await, [""; 0], "{source}");
+    }
+    let forge = [
+        ("birth_registry", "insert into gov_retired_range (source_name, lo, hi) values ('birth_registry', 100, 100)", "delete from gov_retired_range where lo = 100"),
+        (
+            "texts",
+            "insert into gov_retired_signal (id, source_name)
+             values (gov_handoff.gov_handoff_identity('texts', 'text', 'late', 'governance.handoff.object_born'), 'texts')",
+            "delete from gov_retired_signal where id = gov_handoff.gov_handoff_identity('texts', 'text', 'late', 'governance.handoff.object_born')",
+        ),
+        // The mark excuses the row whatever source it names, or none.
+        (
+            "texts",
+            "insert into gov_retired_signal (id) values (gov_handoff.gov_handoff_identity('texts', 'text', 'late', 'governance.handoff.object_born'))",
+            "delete from gov_retired_signal where source_name is null",
+        ),
+        // As many marks as before, but not the same.
+        (
+            "birth_registry",
+            "update gov_retired_range set lo = lo + 1, hi = hi + 1 where (source_name, lo) = (select source_name, max(lo) from gov_retired_range where source_name = 'birth_registry' group by 1)",
+            "update gov_retired_range set lo = lo - 1, hi = hi - 1 where (source_name, lo) = (select source_name, max(lo) from gov_retired_range where source_name = 'birth_registry' group by 1)",
+        ),
+    ];
+    for (source, corrupt, mend) in forge {
+        db.sql(corrupt).await;
+        assert_eq!(changed(&db, source).await, ["retired"], "{corrupt}");
+        db.sql(mend).await;
+        assert_eq!(changed(&db, source).await, [""; 0], "{corrupt}");
+    }
+    // Such a row is not handed off, and not missing either.
+    db.sql(
+        "insert into gov_retired_range (source_name, lo, hi) values ('birth_registry', 100, 100);
+            insert into birth_registry (id, entity_code, collection_name) values (100, 'late', 'laws')",
+    )
+    .await;
+    once(&db.url).await;
+    assert_eq!(changed(&db, "birth_registry").await, ["retired"]);
+    let (_, found) = audited(&db, &CHECK, "birth_registry").await;
+    assert_eq!(found["missing"].as_u64(), Some(0), "{found}");
 }

@@ -159,6 +159,9 @@ mod adversary;
 // The same by the roles of the queue: idle transactions, locks through gates, and characters that cannot be sent.
 mod adversary_queue;
 
+// The same by a place that is taken beforehand: keys and subjects that only gov-handoff itself uses.
+mod reserved;
+
 // Parts of the gates that are written out more than once: each copy says the same.
 mod copies;
 

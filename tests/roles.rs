@@ -53,7 +53,7 @@ gov_actor_bind(): - - x -
 gov_config_interval() gov_finding_orphans() gov_lease_stolen() gov_watch_cadence(): - - - -
 birth_registry governance_ruleset pivot_definitions registry_changelog: - c c -
 gov_dead_letter_close() gov_dead_letter_watch() gov_retry_schedule(): - - - -
-dot_config event_outbox event_pending event_type_registry gov_audit_name gov_retired_range gov_retired_signal gov_reused_key: - r r -
+dot_config event_outbox event_pending event_type_registry gov_audit_name gov_retired_range gov_retired_signal gov_retired_total gov_reused_key: - r r -
 gov_stream_position gov_worker_cursor gov_worker_frontier gov_worker_gap iu_route_dead_letter: - r r -
 queue_heartbeat gov_worker_control: - r r -
 v_gov_worker: - r r r
@@ -103,7 +103,7 @@ event_escalation event_consumed: - - r -
 gov_feed_streams() gov_feed_types() gov_receivable() gov_received() gov_events_resolved() gov_unread_candidates() gov_unread() gov_actor_note(): - - - -
 gov_read_compact() gov_event_deliver() gov_unsubscribed() gov_delayed_note() gov_config_duration() gov_debounce(): - - - -
 gov_rollup_threshold() gov_tick_gather() gov_tick_delayed() gov_tick_routing() gov_tick_escalation() gov_tick_gate() gov_tick_jobs(): - - - -
-gov_delayed_roll_up() gov_delayed_release() gov_escalate(): - - - -
+gov_event_emit() gov_delayed_roll_up() gov_delayed_release() gov_escalate(): - - - -
 gov_tick_page(): - x - -
 fn_event_worker_tick(): - x x -
 fn_event_unread() fn_event_unread_count() fn_event_mark_read() fn_event_mark_unread() fn_event_mark_all_read() fn_event_ack(): - - x -

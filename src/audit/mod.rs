@@ -179,6 +179,10 @@ impl<'a> Audit<'a> {
     pub async fn finish(&self, place: AuditPlace) -> Result<Progress> {
         let mut progress = place.progress;
         progress.finished = true;
+        if self.scope.full {
+            // What these registers hold was taken as accounted for.
+            progress.registers = self.store.changed_registers(self.source.name()).await?;
+        }
         let value = serde_json::to_value(&progress)?;
         failpoint("audit_before_finish");
         let certificate = progress.certificate(&self.source);

@@ -83,6 +83,9 @@ pub struct Progress {
     pub reasons: BTreeMap<Reason, u64>,
     pub doubled: u64,
     pub orphans: u64,
+    /// The registers that excuse rows of the source, where somebody changed them past the gates: `backlog`, `retired`.
+    #[serde(default)]
+    pub registers: Vec<String>,
     /// Keys of the current chunk that were found missing. They may be repaired by now, but are not counted yet.
     pub repairing: Vec<(String, Reason)>,
     /// The key of the last orphan. Signals of one key follow each other, and the key is named once.
@@ -141,7 +144,7 @@ impl Progress {
     /// Nothing was wrong.
     #[must_use]
     pub fn clean(&self) -> bool {
-        self.missing == 0 && self.doubled == 0 && self.orphans == 0
+        self.missing == 0 && self.doubled == 0 && self.orphans == 0 && self.registers.is_empty()
     }
 
     /// Adds a finished chunk of rows: how many, and how many of the backlog; the reason of each row that lacked a signal, and the digest over the signals of

@@ -220,6 +220,11 @@ async fn print(store: &Store, results: &[(String, Progress)], command: &AuditCom
         if let Some(since) = &p.terms.since {
             output::line(format_args!("{name}: rows from {since} on; those before it were not looked at"));
         }
+        for register in &p.registers {
+            output::line(format_args!(
+                "{name}: the register of its {register} rows was changed past the gates; rows in it count as accounted for"
+            ));
+        }
         for (verdict, total) in Discrepancy::ALL.into_iter().zip([p.missing, p.doubled, p.orphans]) {
             let mut shown = Vec::new();
             let each = |key: &str| {

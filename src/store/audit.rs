@@ -112,6 +112,13 @@ impl<R> Session<R> {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    /// The registers that excuse rows of this source, where they are not what the gates made of them.
+    pub async fn changed_registers(&self, source: &str) -> Result<Vec<String>> {
+        let rows = self.rows(include_str!("sql/audit/registers.sql"), &[&source]).await;
+        let rows = rows.context(format!("reading the registers of {source}"))?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     pub async fn audit_progress(
         &self,
         worker: &str,

@@ -212,10 +212,12 @@ async fn report(store: &Store, name: &str, progress: &Progress) -> Result<()> {
         store.resolve(&key, "an audit found nothing wrong").await?;
         return Ok(());
     }
-    let Progress { missing, repaired, doubled, orphans, .. } = progress;
-    let severity = if *missing + *doubled > 0 { Severity::High } else { Severity::Warning };
+    let Progress { missing, repaired, doubled, orphans, registers, .. } = progress;
+    let severity =
+        if *missing + *doubled > 0 || !registers.is_empty() { Severity::High } else { Severity::Warning };
     let detail = json!({
         "source": name, "missing": missing, "repaired": repaired, "doubled": doubled, "orphans": orphans,
+        "registers": registers,
         "see": "the table gov_audit_name has the keys; gov-handoff audit --full --check prints them",
     });
     store.raise(&Finding { kind: "audit_discrepancy", key, severity, detail }).await
