@@ -443,4 +443,12 @@ async fn a_mark_of_retention_for_a_row_without_a_signal_is_found_by_the_audit() 
     assert_eq!(changed(&db, "birth_registry").await, ["retired"]);
     let (_, found) = audited(&db, &CHECK, "birth_registry").await;
     assert_eq!(found["missing"].as_u64(), Some(0), "{found}");
+    // Nobody reads the output of the worker, so it says the same as a finding of the source.
+    let worker = [("GOV_HANDOFF_WORKERS", "gov_periodic_full_audit"), ("GOV_HANDOFF_AUDIT_EVERY", "1s")];
+    let _daemon = Daemon::eager(&db.url, "poll", &worker);
+    db.until(
+        "select exists (select from system_issues where coalesce_key = 'audit_discrepancy:birth_registry' and resolved_at is null \
+         and detail -> 'registers' = '[\"retired\"]')",
+    )
+    .await;
 }
