@@ -113,14 +113,14 @@ comment on function gov_handoff.gov_feed_types(text, text) is 'the types of each
 
 -- Where in the feed there may be events for an actor: whole streams (the type is null), or single types of a stream. A type that
 -- is left out has no event for the actor, whatever its scope, its payload and its author. So a reader of a rare type, or one who
--- muted a busy one, does not pay for the events between. p_all: every stream, because the actor's own events are asked for.
+-- muted a busy one, does not pay for the events between.
 --
 -- Of the rows of one recipient that match a type, the first step decides (event_resolution). A row without scope and filter
 -- matches every event of the type; the others may match. So at or before the lowest step that has such a row:
 --   may_open      some event may reach the recipient
 --   decides       every event is decided by a row of the recipient, muted or not
 --   surely_open   every event reaches the recipient, so none is a broadcast
-create function gov_handoff.gov_receivable(p_actor text, p_domain text, p_stream text, p_all boolean)
+create function gov_handoff.gov_receivable(p_actor text, p_domain text, p_stream text)
 returns table (event_domain text, event_stream text, event_type text) language sql stable
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -133,7 +133,7 @@ as $$
         select t.event_domain, t.event_stream, t.event_type, s.recipient_ref, s.mute, k.step,
                s.scope_subject_table is null and coalesce(s.scope_filter, '{}') = '{}' as always
           from gov_handoff.gov_feed_types(p_domain, p_stream) t
-          join public.event_subscription s on not p_all and (select gov_handoff.gov_subscription_enabled())
+          join public.event_subscription s on (select gov_handoff.gov_subscription_enabled())
          cross join lateral (select gov_handoff.gov_subscription_step(s.event_domain, s.event_type, s.event_stream,
                                                                       t.event_domain, t.event_type, t.event_stream) as step) k
          where k.step is not null
@@ -151,7 +151,7 @@ as $$
     ), judged as (
         select t.event_domain, t.event_stream, t.event_type,
                -- Only an escalation names its recipients itself.
-               p_all or t.event_type like '%\_unacked'
+               t.event_type like '%\_unacked'
                or case when d.own_decides then d.own_may
                        else d.own_may or d.group_may or not d.group_decides and not d.open
                             and exists (select from public.v_event_known_actor a where a.actor_ref = p_actor) end as may
@@ -173,7 +173,7 @@ as $$
       from judged j join stream s on (s.event_domain, s.event_stream) = (j.event_domain, j.event_stream)
      where j.may and not s.whole
 $$;
-comment on function gov_handoff.gov_receivable(text, text, text, boolean) is 'streams, and types of streams, in which there may be events for an actor';
+comment on function gov_handoff.gov_receivable(text, text, text) is 'streams, and types of streams, in which there may be events for an actor';
 
 -- Of these events, those that the actor receives. The rules are those of event_resolution, and a test compares the two. Each
 -- shape of event is decided once. A single event is looked at only where it matters: a subscription that matches the shape has
@@ -253,12 +253,13 @@ $$;
 comment on function gov_handoff.gov_events_resolved(uuid[]) is 'of these events, those whose issue was resolved, whose job ended or whose object was retired since';
 
 -- The next events that may be unread, above a position: those above the watermarks without an exception, and those that were
--- marked as unread. The arrays are where to look (gov_receivable), each with its watermark. Every branch stops at its limit.
+-- marked as unread. The arrays are where to look (gov_receivable), each with its watermark; p_own are positions of the actor's
+-- own events (gov_unread_own). Every branch stops at its limit.
 --
 -- A stretch is asked for as a range of rows, in the order of one index. With plain equality the planner may prefer to walk the
 -- positions of the whole feed and leave out the others.
 create function gov_handoff.gov_unread_candidates(p_actor text, p_domains text[], p_streams text[], p_types text[], p_throughs bigint[],
-                                             p_after bigint, p_limit int, p_include_self boolean)
+                                             p_after bigint, p_limit int, p_own bigint[])
 returns table (pos bigint, event_id uuid, event_domain text, event_type text, event_stream text, event_subject_table text)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -272,7 +273,7 @@ as $$
                  select e.* from public.event_feed e
                   where e.event_domain = k.domain and (e.event_stream, e.pos) > (k.stream, greatest(k.through, p_after))
                     and e.event_stream <= k.stream
-                    and (p_include_self or e.actor_ref <> p_actor)
+                    and e.actor_ref <> p_actor
                     and not exists (select from public.event_read_exception x where x.actor_ref = p_actor and x.pos = e.pos)
                     and not exists (select from public.event_read r where r.event_id = e.event_id and r.actor_ref = p_actor)
                   order by e.event_stream, e.pos limit p_limit) f
@@ -284,7 +285,7 @@ as $$
                  select e.* from public.event_feed e
                   where e.event_domain = k.domain and e.event_stream = k.stream
                     and (e.event_type, e.pos) > (k.type, greatest(k.through, p_after)) and e.event_type <= k.type
-                    and (p_include_self or e.actor_ref <> p_actor)
+                    and e.actor_ref <> p_actor
                     and not exists (select from public.event_read_exception x where x.actor_ref = p_actor and x.pos = e.pos)
                     and not exists (select from public.event_read r where r.event_id = e.event_id and r.actor_ref = p_actor)
                   order by e.event_type, e.pos limit p_limit) f
@@ -292,13 +293,40 @@ as $$
             union all
             (select e.pos, e.event_id, e.event_domain, e.event_type, e.event_stream, e.event_subject_table
                from public.event_read_exception x join public.event_feed e on e.pos = x.pos
-              where x.actor_ref = p_actor and not x.is_read and x.pos > p_after
+              where x.actor_ref = p_actor and not x.is_read and x.pos > p_after and coalesce(x.pos <> all (p_own), true)
                 and (e.event_domain, e.event_stream) in (select k.domain, k.stream from unnest(p_domains, p_streams) as k (domain, stream))
-              order by x.pos limit p_limit)) c
+              order by x.pos limit p_limit)
+            union all
+            (select e.pos, e.event_id, e.event_domain, e.event_type, e.event_stream, e.event_subject_table
+               from unnest(p_own) as o (pos) join public.event_feed e on e.pos = o.pos
+              where o.pos > p_after order by o.pos limit p_limit)) c
      order by c.pos limit p_limit
 $$;
-comment on function gov_handoff.gov_unread_candidates(text, text[], text[], text[], bigint[], bigint, int, boolean)
+comment on function gov_handoff.gov_unread_candidates(text, text[], text[], text[], bigint[], bigint, int, bigint[])
     is 'the next events above a position that may be unread by an actor, before recipients and subjects are looked at';
+
+-- Events that an actor emitted and has not read, among the latest 100,000 positions. No index finds an author, so each of these
+-- positions is looked at, and none before them.
+create function gov_handoff.gov_unread_own(p_actor text, p_domain text, p_stream text, p_limit int)
+returns bigint[] language sql stable
+set search_path = pg_catalog, pg_temp
+set jit = off
+set enable_seqscan = off
+as $$
+    select array(
+        select e.pos from public.event_feed e
+         where e.pos > (select h.last - 100000 from public.fn_event_feed_head() h)
+           and e.actor_ref = p_actor
+           and (p_domain is null or e.event_domain = p_domain) and (p_stream is null or e.event_stream = p_stream)
+           and coalesce((select not x.is_read from public.event_read_exception x where x.actor_ref = p_actor and x.pos = e.pos),
+                        not exists (select from public.event_read_mark m
+                                     where m.actor_ref = p_actor and m.event_domain = e.event_domain and m.event_stream = e.event_stream
+                                       and m.through >= e.pos)
+                        and not exists (select from public.event_read r where r.event_id = e.event_id and r.actor_ref = p_actor))
+         order by e.pos limit p_limit)
+$$;
+comment on function gov_handoff.gov_unread_own(text, text, text, int)
+    is 'positions of events that an actor emitted and has not read, among the latest 100,000';
 
 -- The unread events of an actor, the oldest first. Pages of candidates are read until enough of them are for the actor. A
 -- page grows, so that a few events cost little and many cost few pages.
@@ -312,6 +340,7 @@ declare
     v_streams text[];
     v_types text[];
     v_throughs bigint[];
+    v_own bigint[] := case when p_include_self then gov_handoff.gov_unread_own(p_actor, p_domain, p_stream, p_limit) end;
     v_after bigint := 0;
     v_page int := least(greatest(p_limit, 16), 1024);
     v_left int := p_limit;
@@ -327,14 +356,14 @@ declare
 begin
     select array_agg(s.event_domain), array_agg(s.event_stream), array_agg(s.event_type), array_agg(coalesce(m.through, 0))
       into v_domains, v_streams, v_types, v_throughs
-      from gov_handoff.gov_receivable(p_actor, p_domain, p_stream, p_include_self) s
+      from gov_handoff.gov_receivable(p_actor, p_domain, p_stream) s
       left join public.event_read_mark m
         on m.actor_ref = p_actor and m.event_domain = s.event_domain and m.event_stream = s.event_stream;
     while v_left > 0 loop
         select array_agg(c.pos order by c.pos), array_agg(c.event_id order by c.pos), array_agg(c.event_domain order by c.pos),
                array_agg(c.event_type order by c.pos), array_agg(c.event_stream order by c.pos), array_agg(c.event_subject_table order by c.pos)
           into v_pos, v_ids, v_domain, v_type, v_stream, v_table
-          from gov_handoff.gov_unread_candidates(p_actor, v_domains, v_streams, v_types, v_throughs, v_after, v_page, p_include_self) c;
+          from gov_handoff.gov_unread_candidates(p_actor, v_domains, v_streams, v_types, v_throughs, v_after, v_page, v_own) c;
         exit when v_pos is null;
         v_found := gov_handoff.gov_received(p_actor, v_ids, v_domain, v_type, v_stream, v_table);
         if p_include_self then
@@ -438,7 +467,7 @@ begin
 end
 $$;
 comment on function public.fn_event_unread(text, text, text, int, boolean, boolean)
-    is 'The unread events of an actor, the oldest first, at most 10,000. Own events and events whose subject is resolved are left out unless asked for.';
+    is 'The unread events of an actor, the oldest first, at most 10,000. Own events and events whose subject is resolved are left out unless asked for; own events are looked for among the latest 100,000 positions.';
 
 create function public.fn_event_unread_count(p_actor text)
 returns table (event_domain text, event_stream text, unread bigint, more boolean)
@@ -712,7 +741,9 @@ $$;
 comment on function public.fn_event_ack(text, uuid, text)
     is 'Acknowledges an event of the streams task, review or alert, for the actor and for the groups it belongs to. False: it was acknowledged already.';
 
--- What an actor sees: its events, the newest first, with their state. Page on with the lowest position as p_before.
+-- What an actor sees: its events, the newest first, with their state. Page on with the lowest position as p_before. A call looks
+-- at about 100,000 events at most. If it stops there, a last row with the state `more` has the position from which to go on, and
+-- no event. It is the lowest position of the answer, so a caller that pages on misses nothing.
 create function public.fn_event_board(p_actor text, p_domain text default null, p_stream text default null, p_severity text default null,
                                       p_limit int default 50, p_before bigint default null)
 returns table (pos bigint, event_id uuid, event_domain text, event_type text, event_stream text, event_severity text,
@@ -777,11 +808,16 @@ begin
         v_looked := v_looked + cardinality(v_ids);
         exit when cardinality(v_ids) < v_page;
         v_before := v_low;
+        if v_left > 0 and v_looked >= 100000 then
+            pos := v_low;
+            state := 'more';
+            return next;
+        end if;
     end loop;
 end
 $$;
 comment on function public.fn_event_board(text, text, text, text, int, bigint)
-    is 'What an actor sees: its events, the newest first, each with its state: unread, read, implicit_self, acknowledged or resolved. Page on with the lowest position as p_before.';
+    is 'What an actor sees: its events, the newest first, each with its state: unread, read, implicit_self, acknowledged or resolved. Page on with the lowest position as p_before. A last row with the state `more` and no event says that the call looked at 100,000 events and stopped.';
 
 do $$
 declare
@@ -791,7 +827,7 @@ begin
         select p.oid::regprocedure from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace
                and p.proname in ('gov_feed_streams', 'gov_feed_types', 'gov_receivable', 'gov_received', 'gov_events_resolved', 'gov_unread_candidates',
-                                 'gov_unread', 'gov_actor_bind', 'gov_actor_note', 'gov_read_compact', 'gov_event_deliver')
+                                 'gov_unread', 'gov_unread_own', 'gov_actor_bind', 'gov_actor_note', 'gov_read_compact', 'gov_event_deliver')
             or p.pronamespace = 'public'::regnamespace
                and p.proname in ('fn_event_unread', 'fn_event_unread_count', 'fn_event_mark_read', 'fn_event_mark_unread',
                                  'fn_event_mark_all_read', 'fn_event_ack', 'fn_event_board')

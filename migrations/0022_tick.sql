@@ -6,7 +6,7 @@
 -- any number of sessions may call them, as often as they like.
 --
 --   gov_tick_gather      new pieces of the delayed lane are counted into their groups
---   gov_tick_delayed     one group that is due: a roll-up, or its pieces
+--   gov_tick_delayed     groups that are due: one roll-up, or the pieces of up to 500 small groups
 --   gov_tick_routing     a page of the feed: recipients of events that are acknowledged, critical events to watch, broadcasts
 --   gov_tick_escalation  critical events that nobody acknowledged in time
 --   gov_tick_jobs        the jobs: what gov_job_tick (0024) does
@@ -42,6 +42,9 @@ create table public.event_delayed_group (
     pieces       bigint      not null,
     primary key (event_domain, group_ref)
 );
+-- What is due in a domain stands at the front of one of these, whatever else waits.
+create index event_delayed_group_quiet on public.event_delayed_group (event_domain, last_at);
+create index event_delayed_group_oldest on public.event_delayed_group (event_domain, first_at);
 comment on table public.event_delayed_group is 'groups of the delayed lane that are not released yet';
 comment on column public.event_delayed_group.event_domain is 'the domain';
 comment on column public.event_delayed_group.group_ref is 'the group, as in event_delayed';
@@ -149,48 +152,99 @@ end
 $$;
 comment on function gov_handoff.gov_tick_gather(timestamptz) is 'counts new pieces of the delayed lane into their groups; up to 5,000 a call';
 
--- One group that is due. It is due after a time without a new piece, at the latest ten times as long after its first one,
--- so that a steady trickle does not wait indefinitely. From the threshold on one roll-up event stands for the pieces; below it
--- the pieces are released. What leaves the lane and what is emitted commit together.
+-- The domains in which a group is due, with their pause; the one that is due for longest first. A group is due after a pause
+-- without a new piece, at the latest ten pauses after its first piece, so that a steady trickle does not wait indefinitely.
+-- Each step of the recursion and each `min` is one probe of an index, however many groups wait.
+create function gov_handoff.gov_delayed_due(p_now timestamptz)
+returns table (event_domain text, pause interval) language sql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with recursive domain as (
+        (select g.event_domain from public.event_delayed_group g order by g.event_domain limit 1)
+        union all
+        select n.event_domain
+          from domain d cross join lateral (
+              select g.event_domain from public.event_delayed_group g
+               where g.event_domain > d.event_domain order by g.event_domain limit 1) n),
+    paused as materialized (
+        select d.event_domain, gov_handoff.gov_debounce(d.event_domain) as pause from domain d)
+    select p.event_domain, p.pause
+      from paused p
+     cross join lateral (
+         select least((select min(g.last_at) from public.event_delayed_group g where g.event_domain = p.event_domain) + p.pause,
+                      (select min(g.first_at) from public.event_delayed_group g where g.event_domain = p.event_domain) + 10 * p.pause) as due) e
+     where e.due <= p_now
+     order by e.due
+$$;
+comment on function gov_handoff.gov_delayed_due(timestamptz) is 'the domains in which a group of the delayed lane is due, with their pause';
+
+-- Takes groups of a domain that are due out of the lane: one that may be rolled up, alone; or up to 500 small ones, with up to 10
+-- pieces each, because an event without a key is a group of its own. Groups that another session works on are skipped.
+create function gov_handoff.gov_delayed_take(p_domain text, p_pause interval, p_now timestamptz, out refs text[], out ids uuid[])
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_small bigint := least(gov_handoff.gov_rollup_threshold(p_domain) - 1, 10);
+    v_pieces bigint[];
+    v_large int;
+begin
+    -- Two statements, because each of the two reasons for which a group is due has its own index.
+    select array_agg(t.group_ref), array_agg(t.pieces) into refs, v_pieces
+      from (select g.group_ref, g.pieces from public.event_delayed_group g
+             where g.event_domain = p_domain and g.last_at <= p_now - p_pause
+             order by g.last_at limit 500 for update skip locked) t;
+    if refs is null then
+        select array_agg(t.group_ref), array_agg(t.pieces) into refs, v_pieces
+          from (select g.group_ref, g.pieces from public.event_delayed_group g
+                 where g.event_domain = p_domain and g.first_at <= p_now - 10 * p_pause
+                 order by g.first_at limit 500 for update skip locked) t;
+    end if;
+    v_large := (select min(u.n) from unnest(v_pieces) with ordinality as u (pieces, n) where u.pieces > v_small);
+    refs := case when v_large = 1 then refs[:1] when v_large > 1 then refs[:v_large - 1] else refs end;
+    with gone as (
+        delete from public.event_delayed d
+         where d.event_domain = p_domain and d.group_ref = any (refs) and d.gathered
+        returning d.pending_id, d.emitted_at)
+    select coalesce(array_agg(g.pending_id order by g.emitted_at, g.pending_id), '{}') into ids from gone g;
+    delete from public.event_delayed_group g where g.event_domain = p_domain and g.group_ref = any (refs);
+end
+$$;
+comment on function gov_handoff.gov_delayed_take(text, interval, timestamptz)
+    is 'takes groups of a domain that are due out of the delayed lane: up to 500 small ones, or one large one';
+
+-- A part of what is due: one large group, which from the threshold on becomes one roll-up event, or many small groups, whose
+-- pieces are released. What leaves the lane and what is emitted commit together.
 create function gov_handoff.gov_tick_delayed(p_now timestamptz)
 returns table (done bigint, more boolean) language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
-    v_group record;
-    v_ids uuid[];
+    v_due record;
+    v_taken record;
     v_rolled boolean := false;
 begin
-    select g.event_domain, g.group_ref into v_group
-      from public.event_delayed_group g
-      join (select k.event_domain, gov_handoff.gov_debounce(k.event_domain) as wait
-              from (select distinct d.event_domain from public.event_delayed_group d) k) w on w.event_domain = g.event_domain
-     where least(g.last_at + w.wait, g.first_at + 10 * w.wait) <= p_now
-     order by least(g.last_at + w.wait, g.first_at + 10 * w.wait) limit 1
-       for update of g skip locked;
     done := 0;
     more := false;
-    if found then
-        with gone as (
-            delete from public.event_delayed d
-             where d.event_domain = v_group.event_domain and d.group_ref = v_group.group_ref and d.gathered
-            returning d.pending_id, d.emitted_at)
-        select array_agg(g.pending_id order by g.emitted_at, g.pending_id) into v_ids from gone g;
-        delete from public.event_delayed_group g where g.event_domain = v_group.event_domain and g.group_ref = v_group.group_ref;
-        if cardinality(v_ids) >= gov_handoff.gov_rollup_threshold(v_group.event_domain) then
-            v_rolled := gov_handoff.gov_delayed_roll_up(v_group.event_domain, v_group.group_ref, v_ids);
+    for v_due in select d.event_domain, d.pause from gov_handoff.gov_delayed_due(p_now) d loop
+        select t.refs, t.ids into v_taken from gov_handoff.gov_delayed_take(v_due.event_domain, v_due.pause, p_now) t;
+        continue when v_taken.refs is null;
+        if cardinality(v_taken.refs) = 1 and cardinality(v_taken.ids) >= gov_handoff.gov_rollup_threshold(v_due.event_domain) then
+            v_rolled := gov_handoff.gov_delayed_roll_up(v_due.event_domain, v_taken.refs[1], v_taken.ids);
         end if;
         if not v_rolled then
-            perform gov_handoff.gov_delayed_release(v_ids);
+            perform gov_handoff.gov_delayed_release(v_taken.ids);
         end if;
-        done := cardinality(v_ids);
+        done := cardinality(v_taken.ids);
         more := true;
-    end if;
+        exit;
+    end loop;
     return next;
 end
 $$;
-comment on function gov_handoff.gov_tick_delayed(timestamptz) is 'releases one group of the delayed lane that is due: a roll-up, or its pieces';
+comment on function gov_handoff.gov_tick_delayed(timestamptz) is 'releases a part of the delayed lane that is due: one roll-up, or the pieces of small groups';
 
 -- One event for many pieces. Its identity comes from the group and the first piece, so that it cannot be emitted twice.
 -- False: the event was refused, and the pieces are to be released instead.
@@ -563,8 +617,8 @@ end
 $$;
 comment on function gov_handoff.gov_tick_page(text, text, bigint, text, boolean) is 'a page of gov_queue_tick: one gate of the tick, behind the fence';
 
--- All of it, bounded: for any scheduler, and for psql. It is one transaction, so a call releases up to a hundred groups
--- together; the worker releases each in a commit of its own. p_now is for tests.
+-- All of it, bounded: for any scheduler, and for psql. It is one transaction, so a call does up to a hundred parts of the
+-- delayed lane together; the worker does each in a commit of its own. p_now is for tests.
 create function public.fn_event_worker_tick(p_now timestamptz default null)
 returns table (gate text, done bigint, more boolean) language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -690,7 +744,7 @@ begin
         select p.oid::regprocedure from pg_proc p
          where p.pronamespace = 'gov_handoff'::regnamespace
                and p.proname in ('gov_delayed_note', 'gov_config_duration', 'gov_debounce', 'gov_rollup_threshold', 'gov_tick_gather',
-                                 'gov_tick_delayed', 'gov_delayed_roll_up', 'gov_delayed_release', 'gov_unsubscribed', 'gov_tick_routing',
+                                 'gov_tick_delayed', 'gov_delayed_due', 'gov_delayed_take', 'gov_delayed_roll_up', 'gov_delayed_release', 'gov_unsubscribed', 'gov_tick_routing',
                                  'gov_tick_escalation', 'gov_tick_jobs', 'gov_escalate', 'gov_tick_gate', 'gov_tick_page')
             or p.pronamespace = 'public'::regnamespace and p.proname in ('fn_event_worker_tick', 'fn_event_consume_once')
     loop

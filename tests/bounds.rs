@@ -87,8 +87,8 @@ async fn rows_of_a_megabyte_are_set_aside_in_bounded_memory_and_the_others_pass(
 /// For rows of a megabyte each.
 const WIDE: u64 = 64;
 
-/// Rows far beyond any address. The server sends a row whole, so one of them is held; their number does not matter. Twelve are
-/// more than five times what the process may have.
+/// Rows far beyond any address. The server sends a row whole, so one of them is held; their number does not matter: the 24
+/// here are more than ten times what the process may have.
 #[tokio::test]
 async fn rows_of_thirty_megabytes_take_the_memory_of_a_few_and_not_of_all() {
     for mode in ["poll", "stream"] {
@@ -97,10 +97,10 @@ async fn rows_of_thirty_megabytes_take_the_memory_of_a_few_and_not_of_all() {
         registry.until_mode(mode).await;
         let before = daemon.peak_mib();
         registry
-            .sql("insert into birth_registry (entity_code, collection_name) select repeat('x', 30000000) || g, 'c' from generate_series(1, 12) g")
+            .sql("insert into birth_registry (entity_code, collection_name) select repeat('x', 30000000) || g, 'c' from generate_series(1, 24) g")
             .await;
         let letters = "select count(*) from iu_route_dead_letter";
-        until("all are set aside", async || registry.number(letters).await == 12).await;
+        until("all are set aside", async || registry.number(letters).await == 24).await;
         println!("{mode}: {before} MiB resident before, {} MiB with rows of 30 MB", daemon.peak_mib());
         assert!(daemon.peak_mib() < MEMORY, "{mode}: {} MiB resident", daemon.peak_mib());
         drop(daemon);
@@ -109,8 +109,8 @@ async fn rows_of_thirty_megabytes_take_the_memory_of_a_few_and_not_of_all() {
 
 #[tokio::test]
 async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number() {
-    // A hundred megabytes, and the process may have 64.
-    const BIRTHS: i64 = 1_000;
+    // Two hundred megabytes, and the process may have 64.
+    const BIRTHS: i64 = 2_000;
     let registry = active().await;
     // Certified all the while, because that reads the same rows once more.
     let settings = [("GOV_HANDOFF_RECONCILE_INTERVAL", "1h"), ("GOV_HANDOFF_CERTIFY_INTERVAL", "1s")];
@@ -126,7 +126,12 @@ async fn many_wide_rows_are_streamed_in_memory_that_does_not_follow_their_number
         "select count(*) from verify.handoffs",
         "select count(*) from verify.handoffs where safe_payload ->> 'captured_by' = 'stream'",
     );
-    until("all of them", async || registry.number(all).await == BIRTHS).await;
+    // Two hundred megabytes of text through the server's indexes take minutes on a machine that does other things as well.
+    within(Duration::from_secs(300), "all of them", async || match registry.number(all).await {
+        BIRTHS => Ok(()),
+        n => Err(format!("{n} handed off")),
+    })
+    .await;
     // On a busy machine a certifying pass may come before the stream, for a part of them.
     assert!(registry.number(streamed).await > BIRTHS / 2, "{}", daemon.log());
     println!("{} MiB resident with {BIRTHS} wide rows", daemon.peak_mib());

@@ -161,6 +161,26 @@ async fn the_commands_show_what_is_unread_and_for_whom_an_event_is() {
     assert!(to.contains("agent:codex") && to.contains("role:workflow_admin"), "{to}");
     let wrong = cli(&db.url, &["events", "recipients", "7"]).await;
     assert!(wrong.code == 2 && wrong.err.contains("expected the id of an event"), "{}", wrong.err);
+    let unknown = cli(&db.url, &["events", "recipients", "00000000-0000-4000-8000-000000000000"]).await;
+    assert!(
+        unknown.code == 1 && unknown.err.contains("GH1807") && unknown.err.contains("there is no event"),
+        "{}",
+        unknown.err
+    );
+    // Reading makes nobody known, and a mistyped actor is told so.
+    let known = db.number("select count(*) from event_actor").await;
+    let mistyped = cli(&db.url, &["events", "unread", "--actor", "agent:codx"]).await;
+    assert!(
+        mistyped.code == 1 && mistyped.err.contains("GH1808: nobody is known as agent:codx"),
+        "{}",
+        mistyped.err
+    );
+    assert_eq!(db.number("select count(*) from event_actor").await, known);
+    for command in [&["tail", "--no-follow"][..], &["unread", "--actor", "agent:codex"]] {
+        let nowhere = cli(&db.url, &[&["events"], command, &["--domain", "nope"]].concat()).await;
+        let said = "unknown domain nope; known are iu, piece, staging,";
+        assert!(nowhere.code == 2 && nowhere.err.contains(said) && nowhere.out.is_empty(), "{}", nowhere.err);
+    }
 }
 
 /// What a session got for a statement: its SQLSTATE, or what the first column of the first row says.

@@ -205,6 +205,12 @@ mod read_state;
 
 // The delayed lane, escalation and the broadcast watch under a clock of the test.
 mod delayed;
+
+// What one call or command looks at is bounded, and it says where it stopped.
+mod bounded_reads;
+
+// The views for alerts, and the view of events of both outboxes.
+mod views;
 // The nine states of a job: 81 pairs, each through its gate or refused by the database.
 mod job_states;
 

@@ -259,11 +259,11 @@ async fn six_steps_membership_mute_scope_and_the_switch_agree_with_a_model() {
         assert_eq!(db.number(differ).await, 0, "seed {seed}: view and function differ");
         // Where unread events are looked for: never too few places, and often fewer than all.
         let overlooked = "select count(*) from event_outbox e join v_event_recipient r on r.event_id = e.id where not exists \
-            (select from gov_handoff.gov_receivable(r.actor_ref, null, null, false) g where g.event_domain = e.event_domain \
+            (select from gov_handoff.gov_receivable(r.actor_ref, null, null) g where g.event_domain = e.event_domain \
                 and g.event_stream = e.event_stream and coalesce(g.event_type, e.event_type) = e.event_type)";
         assert_eq!(db.number(overlooked).await, 0, "seed {seed}: a recipient would not find its event");
         let left_out = "select count(*) from event_outbox e cross join v_event_known_actor a where not exists \
-            (select from gov_handoff.gov_receivable(a.actor_ref, null, null, false) g where g.event_domain = e.event_domain \
+            (select from gov_handoff.gov_receivable(a.actor_ref, null, null) g where g.event_domain = e.event_domain \
                 and g.event_stream = e.event_stream and coalesce(g.event_type, e.event_type) = e.event_type)";
         spared += db.number(left_out).await;
     }

@@ -100,9 +100,9 @@ gov_feed_take() gov_feed_add(): - x - -
 fn_event_feed() fn_event_feed_head(): - x x x
 event_read_mark event_read_exception event_delivery event_delayed event_delayed_group event_routing event_routing_tally: - - r -
 event_escalation event_consumed: - - r -
-gov_feed_streams() gov_feed_types() gov_receivable() gov_received() gov_events_resolved() gov_unread_candidates() gov_unread() gov_actor_note(): - - - -
+gov_feed_streams() gov_feed_types() gov_receivable() gov_received() gov_events_resolved() gov_unread_candidates() gov_unread() gov_unread_own() gov_actor_note(): - - - -
 gov_read_compact() gov_event_deliver() gov_unsubscribed() gov_delayed_note() gov_config_duration() gov_debounce(): - - - -
-gov_rollup_threshold() gov_tick_gather() gov_tick_delayed() gov_tick_routing() gov_tick_escalation() gov_tick_gate() gov_tick_jobs(): - - - -
+gov_rollup_threshold() gov_tick_gather() gov_tick_delayed() gov_delayed_due() gov_delayed_take() gov_tick_routing() gov_tick_escalation() gov_tick_gate() gov_tick_jobs(): - - - -
 gov_event_emit() gov_delayed_roll_up() gov_delayed_release() gov_escalate(): - - - -
 gov_tick_page(): - x - -
 fn_event_worker_tick(): - x x -

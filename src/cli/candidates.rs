@@ -8,12 +8,15 @@ use crate::store::connect;
 use clap::Args;
 use std::process::ExitCode;
 
+/// A command that asks for a verdict looks at this many candidates at most, and says so.
+const LOOKED_AT: i64 = 100_000;
+
 #[derive(Args)]
 pub struct CandidatesCommand {
     /// Only the members of this group
     #[arg(long)]
     pub group: Option<String>,
-    /// Only those with this verdict
+    /// Only those with this verdict, among the next 100,000 candidates
     #[arg(long)]
     pub verdict: Option<String>,
     /// Go on behind this candidate
@@ -46,14 +49,27 @@ pub struct GroupsCommand {
 pub async fn candidates(config: &Config, command: &CandidatesCommand) -> Result<ExitCode> {
     let store = connect::open_observer(&config.target, "gov-handoff candidates").await?;
     let (group, verdict) = (command.group.as_deref(), command.verdict.as_deref());
-    let shown = store.candidates(&command.after, group, verdict, command.limit).await?;
+    let (shown, stopped_at) = match verdict {
+        None => (store.candidates(&command.after, group, command.limit).await?, None),
+        Some(verdict) => {
+            let limit = usize::try_from(command.limit).unwrap_or(usize::MAX);
+            let found = store.candidates_with(verdict, &command.after, group, limit, LOOKED_AT).await?;
+            (found.candidates, found.stopped_at)
+        }
+    };
     if command.json {
         output::json(&shown)?;
     } else {
         let rows: Vec<_> = shown.iter().map(candidate).collect();
         output::table(&["candidate", "group", "input", "verdict", "rule", "version", "state"], &rows);
     }
-    more(shown.len(), command.limit, shown.last().map(|last| last.candidate.as_str()));
+    match stopped_at {
+        Some(place) => eprintln!(
+            "looked at {} candidates; there may be more: go on with --after '{place}'",
+            output::count(LOOKED_AT)
+        ),
+        None => more(shown.len(), command.limit, shown.last().map(|last| last.candidate.as_str())),
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-const DOMAINS: [&str; 10] =
+/// The domains that an event may have.
+pub const DOMAINS: [&str; 10] =
     ["iu", "piece", "staging", "birth_registry", "governance", "tac", "kg", "system", "dot", "health"];
 const STREAMS: [&str; 7] = ["comment", "review", "update", "birth", "task", "alert", "health"];
 /// What an actor is: the part before the colon.

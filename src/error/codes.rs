@@ -133,6 +133,12 @@ codes! {
     NO_SUCH_EXECUTOR = "GH1806", Refused;
         "No executor is registered under this id.",
         "`gov-handoff executors list` shows those that are; `gov-handoff executors register` adds one.";
+    NO_SUCH_EVENT = "GH1807", Refused;
+        "No event has this id.",
+        "`gov-handoff events tail --json` shows the ids of events. An event that was only captured has none until its type is active.";
+    NO_SUCH_ACTOR = "GH1808", Refused;
+        "No subscription names this actor, it belongs to no group, and it has read nothing.",
+        "Look for a typing mistake; `gov-handoff subscriptions list` shows actors. An actor becomes known when a consumer first reads as it.";
     INTERNAL = "GH1900", Internal;
         "A bug of this program, or of the server.",
         "Report it with the message and the version. Nothing is lost: what was not recorded is read again.";

@@ -39,24 +39,76 @@ pub struct GroupShown {
     pub scanned_at: Option<String>,
 }
 
+/// What a walk for a verdict came to.
+#[derive(Debug)]
+pub struct VerdictWalk {
+    pub candidates: Vec<CandidateShown>,
+    /// The last candidate that was looked at, if the walk ended because it had looked at enough.
+    pub stopped_at: Option<String>,
+}
+
+/// Candidates that one statement of a walk looks at: few, so that it is a walk of the index and not of the table.
+const LOOKED_AT_ONCE: i64 = 2_000;
+
 impl<R> Session<R> {
-    /// The next candidates behind `after`, of one group or of all, with one verdict or any.
+    /// The next candidates behind `after`, of one group or of all.
     pub async fn candidates(
         &self,
         after: &str,
         group: Option<&str>,
-        verdict: Option<&str>,
         limit: i64,
     ) -> Result<Vec<CandidateShown>> {
-        let params: [&(dyn ToSql + Sync); 3] = [&after, &verdict, &limit];
-        let rows = match group {
-            None => self.rows(include_str!("sql/candidates/list.sql"), &params).await,
+        let rows = match &group {
+            None => self.rows(include_str!("sql/candidates/list.sql"), &[&after, &limit]).await,
             Some(group) => {
-                let params: [&(dyn ToSql + Sync); 4] = [&after, &verdict, &limit, &group];
-                self.rows(include_str!("sql/candidates/of_group.sql"), &params).await
+                self.rows(include_str!("sql/candidates/of_group.sql"), &[&after, &limit, group]).await
             }
         };
         rows.context("reading candidates")?.iter().map(candidate).collect()
+    }
+
+    /// The next candidates behind `after` with this verdict. No index has the verdicts, because every scan would have to
+    /// maintain it. So the walk goes by key, in pages, and ends after `most` candidates.
+    pub async fn candidates_with(
+        &self,
+        verdict: &str,
+        after: &str,
+        group: Option<&str>,
+        limit: usize,
+        most: i64,
+    ) -> Result<VerdictWalk> {
+        let (mut found, mut place, mut left) = (Vec::new(), after.to_owned(), most);
+        while left > 0 {
+            let page = left.min(LOOKED_AT_ONCE);
+            let rows = match &group {
+                None => {
+                    self.rows(include_str!("sql/candidates/verdict.sql"), &[&place, &page, &verdict]).await
+                }
+                Some(group) => {
+                    let params: [&(dyn ToSql + Sync); 4] = [&place, &page, &verdict, group];
+                    self.rows(include_str!("sql/candidates/verdict_of_group.sql"), &params).await
+                }
+            };
+            let rows = rows.context("reading candidates")?;
+            let Some(first) = rows.first() else { break };
+            let (looked, looked_to): (i64, Option<String>) =
+                (first.try_get("looked")?, first.try_get("looked_to")?);
+            for row in &rows {
+                if row.try_get::<_, Option<&str>>("candidate_key")?.is_some() {
+                    found.push(candidate(row)?);
+                }
+            }
+            if found.len() >= limit {
+                found.truncate(limit);
+                return Ok(VerdictWalk { candidates: found, stopped_at: None });
+            }
+            let Some(looked_to) = looked_to.filter(|_| looked == page) else {
+                return Ok(VerdictWalk { candidates: found, stopped_at: None });
+            };
+            place = looked_to;
+            left -= page;
+        }
+        Ok(VerdictWalk { candidates: found, stopped_at: Some(place) })
     }
 
     /// The next groups behind `after`; with `dirty` only those that are to be scanned.

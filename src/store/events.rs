@@ -2,7 +2,6 @@
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::store::Session;
-use crate::store::role::Writes;
 use serde::Serialize;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -100,7 +99,7 @@ pub struct Recipient {
 }
 
 impl<R> Session<R> {
-    /// Who an event is for, muted recipients included. Empty if there is no such event.
+    /// Who an event is for, muted recipients included. Empty if there is no such event, or nobody who could receive it.
     pub async fn recipients(&self, event: Uuid) -> Result<Vec<Recipient>> {
         let rows = self
             .rows(include_str!("sql/events/recipients.sql"), &[&event])
@@ -119,8 +118,19 @@ impl<R> Session<R> {
     }
 }
 
-impl<R: Writes> Session<R> {
-    /// The oldest unread events of an actor. It makes the actor known, so that broadcasts reach it.
+impl<R> Session<R> {
+    pub async fn has_event(&self, event: Uuid) -> Result<bool> {
+        let row = self.one(include_str!("sql/events/exists.sql"), &[&event]).await;
+        Ok(row.context("looking for an event")?.try_get("there")?)
+    }
+
+    /// The actor subscribes, belongs to a group, or has read something.
+    pub async fn knows_actor(&self, actor: &str) -> Result<bool> {
+        let row = self.one(include_str!("sql/events/knows_actor.sql"), &[&actor]).await;
+        Ok(row.context("looking for an actor")?.try_get("known")?)
+    }
+
+    /// The oldest unread events of an actor.
     pub async fn unread(&self, query: &UnreadQuery<'_>) -> Result<Vec<UnreadEvent>> {
         let UnreadQuery { actor, domain, stream, limit, own, resolved } = query;
         let params: [&(dyn ToSql + Sync); 6] = [actor, domain, stream, limit, own, resolved];

@@ -2,6 +2,7 @@
 
 use crate::cli::output;
 use crate::config::Config;
+use crate::error::codes::NO_SUCH_EVENT;
 use crate::error::{Error, Result};
 use crate::store::connect;
 use crate::store::events::{Recipient, ResolutionStep};
@@ -25,12 +26,15 @@ pub async fn run(config: &Config, command: RecipientsCommand) -> Result<ExitCode
     })?;
     let store = connect::open_observer(&config.target, "gov-handoff events").await?;
     let recipients = store.recipients(event).await?;
+    if recipients.is_empty() && !store.has_event(event).await? {
+        return Err(Error::of(&NO_SUCH_EVENT, format!("there is no event {event}")));
+    }
     if command.json {
         output::json(&recipients)?;
         return Ok(ExitCode::SUCCESS);
     }
     if recipients.is_empty() {
-        output::line(format_args!("no event {event}, or nobody is known who could receive it"));
+        output::line(format_args!("nobody is known who could receive {event}"));
         return Ok(ExitCode::SUCCESS);
     }
     let row = |r: &Recipient| {

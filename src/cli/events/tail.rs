@@ -1,7 +1,8 @@
 //! `events tail`: follows the feed by position alone.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
+use crate::core::subscription::DOMAINS;
 use crate::error::{Policy, Result};
 use crate::store::Session;
 use crate::store::connect;
@@ -50,6 +51,9 @@ pub struct TailCommand {
 }
 
 pub async fn run(config: &Config, command: TailCommand) -> Result<ExitCode> {
+    if let Some(domain) = &command.domain {
+        known::one_of("domain", domain, &DOMAINS)?;
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut tail = Tail::new(&command);

@@ -1,13 +1,19 @@
 //! `events unread`: what an actor has not read.
 
-use crate::cli::output;
+use crate::cli::{known, output};
 use crate::config::Config;
-use crate::error::Result;
+use crate::core::subscription::DOMAINS;
+use crate::error::codes::NO_SUCH_ACTOR;
+use crate::error::{Error, Result};
 use crate::store::connect;
 use crate::store::events::{UnreadEvent, UnreadQuery};
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// The longest that one statement may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub struct UnreadCommand {
@@ -35,7 +41,11 @@ pub struct UnreadCommand {
 }
 
 pub async fn run(config: &Config, command: UnreadCommand) -> Result<ExitCode> {
-    let store = connect::open(&config.target, "gov-handoff events").await?;
+    if let Some(domain) = &command.domain {
+        known::one_of("domain", domain, &DOMAINS)?;
+    }
+    // In a session that cannot write, because a read by a session that can makes the actor known, also a mistyped one.
+    let store = connect::open_observer_within(&config.target, "gov-handoff events", PATIENCE).await?;
     let UnreadCommand { actor, domain, stream, limit, own, resolved, json } = command;
     let query = UnreadQuery {
         actor: &actor,
@@ -46,6 +56,9 @@ pub async fn run(config: &Config, command: UnreadCommand) -> Result<ExitCode> {
         resolved,
     };
     let events = store.unread(&query).await?;
+    if events.is_empty() && !store.knows_actor(&actor).await? {
+        return Err(Error::of(&NO_SUCH_ACTOR, format!("nobody is known as {actor}")));
+    }
     let counts = store.unread_count(&actor).await?;
     if json {
         output::json(&json!({ "actor": actor, "events": events, "counts": counts }))?;
