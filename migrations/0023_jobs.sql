@@ -396,13 +396,17 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := clock_timestamp();
-    -- The id of a job begins with the time, so that ids that are made together are neighbours in every index.
-    v_prefix text := regexp_replace(lpad(to_hex((extract(epoch from v_now) * 1000)::bigint), 12, '0'), '^(.{8})(.{4})$', '\1-\2-7');
+    -- The ids of a statement are of version 7: the time, 44 random bits, and the number of the item. So ids that are made together are
+    -- neighbours in every index, and a statement draws random bits once.
+    v_prefix text := regexp_replace(lpad(to_hex((extract(epoch from v_now) * 1000)::bigint), 12, '0'), '^(.{8})(.{4})$', '\1-\2-7')
+                     || regexp_replace(gen_random_uuid()::text, '^(...)(.{5})-.*-(....)-.*$', '\1-\3-\2');
+    v_utf8 boolean := getdatabaseencoding() = 'UTF8';
     v_attempts int := gov_handoff.gov_job_setting('', 'max_attempts', 5);
-    -- One look at the text of all items tells whether any payload could carry contents. Only then is each one searched.
-    v_text text := lower(p_jobs::text);
-    v_screen boolean := v_text ~ '"(body|content|raw|vector|embedding|secret|token|password|ssn|personal_data)": '
-                        or strpos(substr(v_text, 2), '[') > 0;
+    -- One look at the text of all items tells whether any payload could carry contents. Only then is each one searched. Where no
+    -- item has a payload, the text is not made.
+    v_screen boolean := jsonb_path_exists(p_jobs, '$[*].payload')
+        and (lower(p_jobs::text) ~ '"(body|content|raw|vector|embedding|secret|token|password|ssn|personal_data)": '
+             or strpos(substr(p_jobs::text, 2), '[') > 0);
     v_ids uuid[];
     v_keys text[];
     v_new uuid[];
@@ -416,12 +420,12 @@ begin
         raise exception 'expected an array of jobs, found %', coalesce(jsonb_typeof(p_jobs), 'null') using errcode = 'GH003';
     end if;
     with item as materialized (
-        select x.n, (v_prefix || lpad(to_hex(x.n & 4095), 3, '0') || substr(gen_random_uuid()::text, 19))::uuid as id, x.kind, x.key,
+        select x.n, (v_prefix || lpad(to_hex(x.n), 7, '0'))::uuid as id, x.kind, x.key,
                x.executor, x.domain, x.payload_ref, coalesce(x.payload, '{}') as payload, coalesce(x.priority, 0) as priority,
                x.run_at, x.deadline_at, coalesce(x.max_attempts, v_attempts) as max_attempts,
                coalesce(nullif(btrim(x.actor), ''), session_user::text) as actor, x.correlation_id,
                x.depends_on is not null and jsonb_array_length(x.depends_on) > 0 as waits,
-               case when getdatabaseencoding() <> 'UTF8' and gov_handoff.gov_sent(to_jsonb(x)::text) is null
+               case when not v_utf8 and gov_handoff.gov_sent(to_jsonb(x)::text) is null
                         then 'a character has no equivalent in UTF-8'
                     when coalesce(btrim(x.kind), '') = '' then 'a job needs a kind'
                     when coalesce(btrim(x.key), '') = '' then 'a job needs a key'
@@ -447,7 +451,7 @@ begin
                coalesce(i.run_at, v_now), i.deadline_at, case when i.run_at > v_now then i.run_at end, 0, i.max_attempts, i.actor,
                v_now, v_now
           from item i where i.why is null order by i.n
-        on conflict do nothing
+        on conflict (idempotency_key) do nothing
         returning id, job_kind, event_domain, executor, priority, next_run_at, deadline_at, actor_ref
     ), noted as (
         insert into public.job_step (path, actor_ref, at, job_ids)
@@ -838,7 +842,10 @@ begin
     if p_lease is null or p_lease < interval '100 milliseconds' or p_lease > interval '1 day' then
         raise exception 'a lease lasts 100 ms to 1 day, not %', p_lease using errcode = 'GH003';
     end if;
+    -- The patience is that of gov_executor_patience, read here because a call of it costs more than the rest of this statement.
     select e.executor_kind, e.enabled, h.last_tick_at,
+           coalesce((select case when c.value ~ '^[0-9]{1,8}$' then c.value::int end from public.dot_config c
+                      where c.key = 'job.executor.silent_ms'), 60000) * interval '1 millisecond' as patience,
            coalesce(pg_has_role(session_user, to_regrole(quote_ident(e.role_name)), 'member'), false) as allowed
       into v_executor
       from public.job_executor e
@@ -852,7 +859,7 @@ begin
             hint = 'an operator binds an executor to a role with fn_executor_register(…, p_role)';
     elsif not v_executor.enabled then
         raise exception 'executor % is disabled', p_executor_id using errcode = 'GH003';
-    elsif v_executor.last_tick_at is null or v_executor.last_tick_at < v_now - gov_handoff.gov_executor_patience() then
+    elsif v_executor.last_tick_at is null or v_executor.last_tick_at < v_now - v_executor.patience then
         raise exception 'executor % has no heartbeat', p_executor_id using errcode = 'GH003',
             hint = 'call fn_executor_heartbeat before the first claim, and then every few seconds';
     end if;
@@ -1137,12 +1144,24 @@ declare
     v_tokens bigint[] := '{}';
     v_numbers int[] := '{}';
 begin
-    perform gov_handoff.gov_job_pairs(p_ids, p_tokens);
+    if cardinality(p_ids) is distinct from cardinality(p_tokens) then
+        perform gov_handoff.gov_job_pairs(p_ids, p_tokens);
+    end if;
     if p_evidence <> '{}' and gov_handoff.gov_payload_violation(p_evidence) is not null then
         raise exception 'the evidence was refused (%): evidence carries references, not contents',
             gov_handoff.gov_payload_violation(p_evidence) using errcode = 'GH003';
+    elsif p_ids = '{}' then
+        return;
     end if;
-    for v_claim in select m.token, m.executor_id, m.ids from gov_handoff.gov_job_groups(p_ids, p_tokens) m loop
+    -- What gov_job_groups reads. It stands here because a call of it costs as much as the update of a job.
+    for v_claim in
+        select c.token, c.executor_id, g.ids
+          from (select i.token, array_agg(i.id) as ids from unnest(p_ids, p_tokens) as i (id, token) group by i.token) g
+          join public.job_claim c on c.token = g.token
+          join public.job_executor e on e.executor_id = c.executor_id
+         where coalesce(pg_has_role(session_user, to_regrole(quote_ident(e.role_name)), 'member'), false)
+         order by c.token
+    loop
         with done as (
             update public.job_queue q
                set status = 'succeeded', lease_owner = null, lease_until = null, last_error = null, updated_at = v_now

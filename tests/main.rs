@@ -223,6 +223,9 @@ mod jobs_cli;
 // `docs/jobs.md`: its executor in shell and its statements, against a real server.
 mod jobs_page;
 
+// Graphs of jobs: made whole or not at all, in the order of their dependencies, and never a cycle.
+mod job_graphs;
+
 // Claimers that are killed, stopped and cut off over thousands of jobs: exactly once, by the transition log alone.
 mod job_hostile;
 
