@@ -97,19 +97,9 @@ impl Config {
     /// Reads the environment and the file; `flags` override both. `defaults` are the defaults of a command that differ
     /// from those of the daemon.
     pub fn load(flags: Layer, file: Option<&Path>, defaults: Layer) -> Result<Self> {
-        let env = readable(std::env::vars_os())?;
-        refuse_unknown(&env)?;
-        let named = file.map(Path::to_owned).or_else(|| named_file(&env));
-        let (from_file, file) = match named {
-            Some(path) => (read_file(&path)?, Some(path)),
-            None if Path::new(DEFAULT_FILE).is_file() => {
-                (read_file(Path::new(DEFAULT_FILE))?, Some(DEFAULT_FILE.into()))
-            }
-            None => (Layer::default(), None),
-        };
-        let above = flags.over(from_environment(&env));
-        let mut config = Self::merge(above, from_file.over(defaults), &env)?;
-        config.file = file;
+        let Layers { above, file, path, env } = Layers::read(flags, file)?;
+        let mut config = Self::merge(above, file.over(defaults), &env)?;
+        config.file = path;
         Ok(config)
     }
 
@@ -199,6 +189,33 @@ pub fn target(url: Option<&str>) -> Result<Target> {
     let env = readable(std::env::vars_os())?;
     let url = url.or_else(|| env.get("DATABASE_URL").map(String::as_str).filter(|url| !url.is_empty()));
     Target::parse(url, Given::Above, &env)
+}
+
+/// Where a daemon with these settings serves its pages. No database is asked for that, so none need be set.
+pub fn listen(flags: Layer, file: Option<&Path>) -> Result<Option<SocketAddr>> {
+    let layers = Layers::read(flags, file)?;
+    Ok(layers.above.over(layers.file).values()?.listen)
+}
+
+/// Everything that is given, before it is merged.
+struct Layers {
+    /// Flags over environment.
+    above: Layer,
+    file: Layer,
+    /// Where the file is, if there is one.
+    path: Option<PathBuf>,
+    env: HashMap<String, String>,
+}
+
+impl Layers {
+    fn read(flags: Layer, file: Option<&Path>) -> Result<Self> {
+        let env = readable(std::env::vars_os())?;
+        refuse_unknown(&env)?;
+        let default = || Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.is_file());
+        let path = file.map(Path::to_owned).or_else(|| named_file(&env)).or_else(default);
+        let file = path.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        Ok(Self { above: flags.over(from_environment(&env)), file, path, env })
+    }
 }
 
 /// Whether text may be coloured: `NO_COLOR` and `CLICOLOR=0` say no, `CLICOLOR_FORCE` says yes, else the terminal decides.

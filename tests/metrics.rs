@@ -13,7 +13,7 @@ use crate::reasons::{EAGER, birth, handed_off, repaired, sql, streaming, take_th
 use crate::support::fixture::{ALL_KINDS, CANARY};
 use crate::support::{
     Daemon, PATIENCE, Random, blocking, cli, cli_with, connect, done, fresh_database, migrated, options,
-    private_cluster, seed, until, within,
+    private_cluster, program, seed, until, within,
 };
 
 /// Series by name and labels, as `name{a=x,b=y}`.
@@ -453,6 +453,10 @@ async fn health_asks_the_page_of_a_daemon_and_its_exit_code_is_the_answer() {
     until_status(&at, "/readyz", 200).await;
     let asked = cli_with(&db.url, &["health"], &[("GOV_HANDOFF_LISTEN", &at)]).await;
     assert!(asked.code == 0 && asked.out.starts_with("the lease is held by "), "{}{}", asked.out, asked.err);
+    // It asks no database, so it needs none: no URL and no user is set here, and the password file is not there.
+    let bare = [("GOV_HANDOFF_LISTEN", &*at), ("PGPASSFILE", "/none")];
+    let asked = tokio::process::Command::from(program(&["health"], &bare)).output().await.expect("it runs");
+    assert_eq!(asked.status.code(), Some(0), "{}", String::from_utf8_lossy(&asked.stderr));
     for (url, says) in [
         (format!("http://{at}/nothing"), "status 404"),
         ("https://127.0.0.1/livez".to_owned(), "write one such as"),

@@ -1,9 +1,9 @@
 //! `health`: asks a page of a running daemon, as a container's probe does.
 
 use crate::cli::output;
-use crate::config::Config;
 use crate::error::codes::NO_ANSWER;
 use crate::error::{Error, Result};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,9 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// The longest answer that is read; a page is one line.
 const LONGEST: u64 = 64 << 10;
 
-pub async fn run(config: &Config, url: Option<&str>) -> Result<ExitCode> {
-    let usual =
-        || format!("http://{}/readyz", config.listen.map_or_else(|| USUAL.to_owned(), |a| a.to_string()));
+/// `listen`: where the daemon serves its pages, if that is set.
+pub async fn run(listen: Option<SocketAddr>, url: Option<&str>) -> Result<ExitCode> {
+    let usual = || format!("http://{}/readyz", listen.map_or_else(|| USUAL.to_owned(), |a| a.to_string()));
     let url = url.map_or_else(usual, str::to_owned);
     let answered = tokio::time::timeout(PATIENCE, ask(&url)).await;
     let silent = || Error::of(&NO_ANSWER, format!("{url} did not answer within {} s", PATIENCE.as_secs()));

@@ -39,7 +39,7 @@ mod trust;
 mod types;
 mod watch;
 
-use crate::config::{Config, colour};
+use crate::config::{Config, colour, listen};
 use crate::error::codes::COMMAND_LINE;
 use crate::error::{Error, Kind, Result};
 use args::{Arguments, Command};
@@ -100,6 +100,10 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         return demo::run(demo).await;
     }
     let (settings, command) = (&arguments.settings, &arguments.command);
+    if let Command::Health { url } = command {
+        let listen = listen(command.layer(settings), settings.config.as_deref())?;
+        return health::run(listen, url.as_deref()).await;
+    }
     let config = Config::load(command.layer(settings), settings.config.as_deref(), command.defaults())?;
     log_to_stderr(&config)?;
     match arguments.command {
@@ -115,7 +119,6 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Pause(command) => pause::run(&config, &command, true).await,
         Command::Resume(command) => pause::run(&config, &command, false).await,
         Command::Status(command) => status::run(&config, &command).await,
-        Command::Health { url } => health::run(&config, url.as_deref()).await,
         Command::Metrics => metrics::run(&config).await,
         Command::Trace(command) => trace::run(&config, &command).await,
         Command::Doctor(command) => doctor::run(&config, &command).await,
@@ -134,9 +137,11 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Retire { before } => certificates::retire(&config, &before).await,
         Command::Selftest(command) => selftest::run(&config, &arguments.settings, command).await,
         Command::Config { json, table } => config::run(&config, json, table),
-        Command::Demo(_) | Command::Completions { .. } | Command::Man { .. } | Command::Explain { .. } => {
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Demo(_)
+        | Command::Health { .. }
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Explain { .. } => Ok(ExitCode::SUCCESS),
     }
 }
 
