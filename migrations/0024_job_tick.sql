@@ -479,7 +479,9 @@ select (select coalesce(sum(l.ready), 0)::bigint from public.v_job_lane l) as re
        (select count(*) from (select from public.iu_route_dead_letter d where d.worker_name = 'job_queue' and d.resolved_at is null
                                limit 10000) d) as dead_letters_open,
        (select count(distinct v.executor_id) from public.v_executor_subscription_health v where v.state = 'alive') as executors_alive,
-       (select count(distinct v.executor_id) from public.v_executor_subscription_health v where v.state = 'silent') as executors_silent;
+       (select count(distinct v.executor_id) from public.v_executor_subscription_health v where v.state = 'silent') as executors_silent,
+       (select min(d.due) from public.job_deferred d) as next_due_at,
+       (select min(d.deadline_at) from public.job_deadline d) as next_deadline_at;
 comment on view public.v_queue_health is 'one row: the job queue as a whole; counts stop at 10,000 a lane';
 
 -- The live system may have views of these names.

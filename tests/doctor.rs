@@ -107,8 +107,16 @@ async fn an_empty_database_on_a_server_that_cannot_stream() {
         ("prepared transactions", "warn", "'forgotten' of postgres in postgres"),
         ("frontier", "ok", "prepared transaction 'forgotten'"),
         ("migrations", "fail", "none is in force"),
-        ("sources", "cannot_tell", "the governance tables are not here"),
     ]);
+    // What to do is said once, and nothing is said about tables that are not there yet.
+    for arguments in [&["doctor"][..], &["doctor", "--fix-sql"]] {
+        let told = cli(&url, arguments).await;
+        assert_eq!((told.code, told.out.matches("gov-handoff migrate").count()), (1, 1), "{}", told.out);
+        assert!(told.out.lines().count() < 50 && !told.out.contains("no column"), "{}", told.out);
+    }
+    for check in ["shape", "sources", "workers", "first to break"] {
+        assert!(found.checks.iter().all(|(name, ..)| name != check), "{check}: {}", found.text);
+    }
     let strict = Examined::of(&url, &[("GOV_HANDOFF_MODE", "stream")]).await;
     strict.says(&[("wal_level", "fail", "cannot stream"), ("replication", "fail", "wal_level is replica")]);
     let polling = Examined::of(&url, &[("GOV_HANDOFF_MODE", "poll")]).await;
@@ -168,6 +176,7 @@ async fn who_may_not_see_is_told_so() {
     let (eyes, nobody) = (format!("eyes_{}", db.name), format!("nobody_{}", db.name));
     db.sql(&format!(
         "create role {eyes} login in role gov_handoff_observer; create role {nobody} login; \
+             insert into job_deferred (due, job_id) values (now() - interval '1 hour', gen_random_uuid()); \
              select gov_handoff.gov_finding_raise('slot_lost', 'slot_lost:x', 'warning')"
     ))
     .await;
@@ -178,13 +187,18 @@ async fn who_may_not_see_is_told_so() {
         ("migrations", "ok", "in force"),
         ("shape", "ok", "as the gates need them"),
         ("worker", "warn", "has never run"),
+        ("first to break", "warn", "deferred jobs, now"),
     ]);
     let found = Examined::of(&db.url_as(&nobody), &[]).await;
     found.ends(0).says(&[
         ("server version", "ok", ""),
         ("sources", "cannot_tell", "no privilege"),
         ("findings", "cannot_tell", "no privilege"),
+        ("first to break", "cannot_tell", "jobs"),
     ]);
+    let people = cli(&db.url_as(&nobody), &["doctor"]).await.out;
+    let told = people.lines().any(|l| l.contains(" jobs ") && l.contains("cannot tell: no privilege"));
+    assert!(told, "{people}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,22 +36,33 @@ struct Case {
     /// Other checks that must say the same.
     also: &'static [&'static str],
     mend: Mend,
+    /// Other tests use the server meanwhile.
+    shared: bool,
 }
 
-const CASE: Case =
-    Case { check: "", verdict: "warn", given: "", breaks: "", environment: &[], also: &[], mend: Mend::Sql };
+const CASE: Case = Case {
+    check: "",
+    verdict: "warn",
+    given: "",
+    breaks: "",
+    environment: &[],
+    also: &[],
+    mend: Mend::Sql,
+    shared: true,
+};
+const ALONE: Case = Case { shared: false, ..CASE };
+
+/// What other databases of a server change as well: a case on a shared server must not depend on it.
+const OF_THE_SERVER: [&str; 5] =
+    ["replication slots", "wal senders", "frontier", "prepared transactions", "connections"];
 
 /// Checks that no case here breaks, and why. They are judged in `core/doctor/tests.rs`.
-const REASONS: [(&str, &str); 3] = [
+const REASONS: [(&str, &str); 2] = [
     ("server version", "there is no server older than 15 to run, and none newer than 18"),
     ("clocks", "the machine has one clock, which a test must not set"),
-    (
-        "primary",
-        "a standby has no state of its own to break; `servers.rs` shows that every command refuses it",
-    ),
 ];
 
-/// Cases on a database of their own, as a superuser. `{db}` is its name.
+/// Cases on one database, one after the other, as a superuser. `{db}` is its name.
 const CASES: [Case; 16] = [
     Case { check: "schemas", verdict: "fail", breaks: "create role \"odd {db}\"; grant create on schema gov_handoff to \"odd {db}\"", ..CASE },
     Case {
@@ -195,6 +206,7 @@ fn exactly(case: &Case, before: &Told, after: &Told) {
     let changed: BTreeSet<&str> = is
         .iter()
         .filter(|(name, verdict)| was.get(*name) != Some(verdict))
+        .filter(|(name, _)| !case.shared || !OF_THE_SERVER.contains(&name.as_str()))
         .map(|(name, _)| name.as_str())
         .collect();
     let meant: BTreeSet<&str> = case.also.iter().copied().chain([case.check]).collect();
@@ -203,20 +215,13 @@ fn exactly(case: &Case, before: &Told, after: &Told) {
     assert_eq!(after.code, i32::from(is.values().any(|v| v == "fail")), "the exit code agrees");
 }
 
-/// Runs what was printed, as a superuser, and insists that the check is as it was before.
-async fn mended(
-    db: &Database,
-    url: &str,
-    environment: &[(&str, &str)],
-    case: &Case,
-    before: &Told,
-    broken: &Told,
-) {
+/// Runs what was printed, as a superuser, and insists that the check is as it was before. Returns what is said then.
+async fn mended(db: &Database, url: &str, case: &Case, before: &Told, broken: Told) -> Told {
     let check = case.check;
     match case.mend {
         Mend::Neither(why) => {
             assert!(!why.is_empty() && broken.sql(check).is_empty(), "{check}");
-            return;
+            return broken;
         }
         Mend::Command => {
             let command = broken.command(check);
@@ -233,32 +238,29 @@ async fn mended(
                 let _daemon = db.daemon("poll", &[("GOV_HANDOFF_CERTIFY_INTERVAL", "200ms")]);
                 db.until("select count(*) < 20000 from gov_worker_gap").await;
             }
-            // The same as `--fix-sql` prints.
-            let printed = cli_with(url, &["doctor", "--fix-sql"], environment).await.out;
-            assert!(!printed.contains(&format!("{check}:")) || check == "slot", "{check}: {printed}");
         }
     }
-    let after = Told::of(url, environment).await;
+    let after = Told::of(url, case.environment).await;
     assert_eq!(after.unwell().get(check), before.unwell().get(check), "{check} stays: {:#?}", after.checks);
+    after
 }
 
-async fn played(db: &Database, url: &str, case: &Case) {
-    db.sql(case.given).await;
-    let before = Told::of(url, case.environment).await;
+/// Plays one case. `before` is what was said before it, and what is returned was said after it.
+async fn played(db: &Database, url: &str, case: &Case, before: &Told) -> Told {
     db.sql(&case.breaks.replace("{db}", &db.name)).await;
     let broken = Told::of(url, case.environment).await;
-    exactly(case, &before, &broken);
-    mended(db, url, case.environment, case, &before, &broken).await;
+    exactly(case, before, &broken);
+    mended(db, url, case, before, broken).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_check_of_the_database_fails_by_itself_and_is_put_right_by_what_is_printed() {
+    let db = migrated().await;
+    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+    let mut before = Told::of(&db.url, &[]).await;
     for case in &CASES {
-        let db = migrated().await;
-        if case.check == "open id ranges" {
-            done(&db.url, &["run", "--once", "--mode", "poll"]).await;
-        }
-        played(&db, &db.url, case).await;
+        db.sql(case.given).await;
+        before = played(&db, &db.url, case, &before).await;
     }
 }
 
@@ -301,7 +303,8 @@ async fn each_check_of_the_role_fails_by_itself_and_is_put_right_by_what_is_prin
             ..CASE
         },
     ] {
-        played(&db, &url, &case).await;
+        let before = Told::of(&url, case.environment).await;
+        played(&db, &url, &case, &before).await;
     }
 }
 
@@ -320,9 +323,8 @@ async fn each_check_of_the_daemon_fails_by_itself_and_is_put_right_by_what_is_pr
         breaks: "select gov_handoff.gov_worker_pause(p_worker => 'gov_handoff_intake', p_paused => true, p_actor => 'x', p_reason => 'y')",
         ..CASE
     };
-    played(&db, &db.url, &pause).await;
-
     let before = Told::of(&db.url, polls).await;
+    let before = played(&db, &db.url, &pause, &before).await;
     db.sql("insert into birth_registry (entity_code, collection_name) values ('a', 'laws')").await;
     db.until(
         "select exists (select from event_pending where event_type_hint = 'governance.handoff.object_born')",
@@ -331,7 +333,7 @@ async fn each_check_of_the_daemon_fails_by_itself_and_is_put_right_by_what_is_pr
     let inactive = Case { check: "event types", environment: polls, ..CASE };
     let broken = Told::of(&db.url, polls).await;
     exactly(&inactive, &before, &broken);
-    mended(&db, &db.url, polls, &inactive, &before, &broken).await;
+    let before = mended(&db, &db.url, &inactive, &before, broken).await;
 
     db.sql(POISON).await;
     db.sql(&policy(1, 1, 1)).await;
@@ -340,11 +342,10 @@ async fn each_check_of_the_daemon_fails_by_itself_and_is_put_right_by_what_is_pr
     let letters =
         Case { check: "dead letters", environment: polls, also: &["findings"], mend: Mend::Command, ..CASE };
     let letters = Case { verdict: "warn", ..letters };
-    let before_letters = before;
     let broken = Told::of(&db.url, polls).await;
-    exactly(&letters, &before_letters, &broken);
+    exactly(&letters, &before, &broken);
     db.sql(CURE).await;
-    mended(&db, &db.url, polls, &letters, &before_letters, &broken).await;
+    mended(&db, &db.url, &letters, &before, broken).await;
 
     let before = Told::of(&db.url, polls).await;
     daemon.kill();
@@ -375,33 +376,30 @@ async fn each_check_of_the_server_fails_by_itself_and_is_put_right_by_what_is_pr
     let set =
         |setting: &str| -> &'static str { Box::leak(format!("alter system set {setting}").into_boxed_str()) };
     let all = &[("GOV_HANDOFF_WORKERS", "all")];
+    db.sql("select pg_create_physical_replication_slot('other')").await;
+    let (before, before_all) = (Told::of(&db.url, &[]).await, Told::of(&db.url, all).await);
+    // One restart mends a case and breaks the next one: then the next one alone is unwell.
     for case in [
-        Case { check: "wal_level", breaks: set("wal_level = 'replica'"), also: &["replication"], ..CASE },
-        Case { check: "replication slots", breaks: set("max_replication_slots = 1"), ..CASE },
-        Case { check: "wal senders", breaks: set("max_wal_senders = 0"), ..CASE },
-        Case { check: "connections", breaks: set("max_connections = 12"), environment: all, ..CASE },
-        Case { check: "max_slot_wal_keep_size", breaks: set("max_slot_wal_keep_size = '64MB'"), ..CASE },
+        Case { check: "wal_level", breaks: set("wal_level = 'replica'"), also: &["replication"], ..ALONE },
+        Case { check: "replication slots", breaks: set("max_replication_slots = 1"), ..ALONE },
+        Case { check: "wal senders", breaks: set("max_wal_senders = 0"), ..ALONE },
+        Case { check: "connections", breaks: set("max_connections = 12"), environment: all, ..ALONE },
+        Case { check: "max_slot_wal_keep_size", breaks: set("max_slot_wal_keep_size = '64MB'"), ..ALONE },
     ] {
-        if case.check == "replication slots" {
-            db.sql("select pg_create_physical_replication_slot('other')").await;
-        }
-        let before = Told::of(&db.url, case.environment).await;
         db.sql(case.breaks).await;
         restarted(&cluster, &mut db).await;
         let broken = Told::of(&db.url, case.environment).await;
-        exactly(&case, &before, &broken);
+        exactly(&case, if case.environment.is_empty() { &before } else { &before_all }, &broken);
         let statements = broken.sql(case.check);
         assert!(!statements.is_empty(), "{}", case.check);
         for statement in &statements {
             db.sql(statement).await;
         }
         assert_eq!(broken.restarts(case.check), case.check != "max_slot_wal_keep_size");
-        if broken.restarts(case.check) {
-            restarted(&cluster, &mut db).await;
-        }
-        let after = Told::of(&db.url, case.environment).await;
-        assert_eq!(after.unwell().get(case.check), before.unwell().get(case.check), "{:#?}", after.checks);
     }
+    db.until("select current_setting('max_slot_wal_keep_size') <> '64MB'").await;
+    let after = Told::of(&db.url, &[]).await;
+    assert_eq!(after.unwell(), before.unwell(), "{:#?}", after.checks);
     // Without a bound of the server the slot may take all of its budget.
     db.sql("alter system reset max_slot_wal_keep_size").await;
     db.sql(reload).await;
@@ -410,9 +408,8 @@ async fn each_check_of_the_server_fails_by_itself_and_is_put_right_by_what_is_pr
     let huge = Case {
         check: "disk for the log",
         environment: &[("GOV_HANDOFF_WAL_BUDGET_MB", "8000000000")],
-        ..CASE
+        ..ALONE
     };
-    let before = Told::of(&db.url, &[]).await;
     let broken = Told::of(&db.url, huge.environment).await;
     assert_eq!(
         broken.unwell().get("disk for the log").map(String::as_str),
@@ -420,14 +417,15 @@ async fn each_check_of_the_server_fails_by_itself_and_is_put_right_by_what_is_pr
         "{:#?}",
         broken.checks
     );
-    mended(&db, &db.url, huge.environment, &huge, &before, &broken).await;
+    mended(&db, &db.url, &huge, &before, broken).await;
 
     let prepared = Case {
         check: "prepared transactions",
         breaks: "begin; create table kept_open (n int); prepare transaction 'it''s \"odd\"\n; drop table x'",
-        ..CASE
+        ..ALONE
     };
-    played(&db, &db.url, &prepared).await;
+    let before = Told::of(&db.url, &[]).await;
+    played(&db, &db.url, &prepared, &before).await;
 
     let patient = &[("GOV_HANDOFF_CERTIFY_INTERVAL", "100ms")];
     let before = Told::of(&db.url, patient).await;
@@ -439,10 +437,25 @@ async fn each_check_of_the_server_fails_by_itself_and_is_put_right_by_what_is_pr
         .await
         .expect("open");
     db.until("select exists (select from pg_stat_activity where backend_xid is not null and xact_start < clock_timestamp() - interval '0.6 s')").await;
-    let open = Case { check: "frontier", environment: patient, ..CASE };
+    let open = Case { check: "frontier", environment: patient, ..ALONE };
     let broken = Told::of(&db.url, patient).await;
     exactly(&open, &before, &broken);
-    mended(&db, &db.url, patient, &open, &before, &broken).await;
+    mended(&db, &db.url, &open, &before, broken).await;
+
+    // The same database on a standby. Nothing that is run there can put it right.
+    let before = Told::of(&db.url, &[]).await;
+    let server = std::sync::Arc::clone(&cluster);
+    let copied = move || {
+        server.stop(StopMode::Fast)?;
+        let standby = server.copy(true);
+        server.start_again()?;
+        standby
+    };
+    let standby = blocking(copied).await.expect("a standby");
+    let elsewhere = Case { check: "primary", verdict: "fail", ..ALONE };
+    let told = Told::of(&standby.url(&db.name), &[]).await;
+    exactly(&elsewhere, &before, &told);
+    assert!(told.sql("primary").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -450,14 +463,14 @@ async fn a_slot_that_the_server_takes_away_when_it_is_idle_is_named() {
     let wanted = ClusterOptions { version: Wanted::V18, ..options() };
     let cluster = private_cluster(wanted).await;
     let db = active_on(&cluster).await;
-    let case = Case { check: "idle_replication_slot_timeout", ..CASE };
+    let case = Case { check: "idle_replication_slot_timeout", ..ALONE };
     let before = Told::of(&db.url, &[]).await;
     db.sql("alter system set idle_replication_slot_timeout = '1h'").await;
     db.sql("select pg_reload_conf()").await;
     db.until("select current_setting('idle_replication_slot_timeout') = '1h'").await;
     let broken = Told::of(&db.url, &[]).await;
     exactly(&case, &before, &broken);
-    mended(&db, &db.url, &[], &case, &before, &broken).await;
+    mended(&db, &db.url, &case, &before, broken).await;
 }
 
 /// A pooler that drops what our sessions ask for, and one that shares a server's session between clients.
@@ -519,7 +532,11 @@ fn every_check_has_a_case_or_a_reason_why_it_has_none() {
 async fn what_is_printed_is_statements_and_comments() {
     let db = migrated().await;
     db.sql("select gov_handoff.gov_finding_raise('slot_lost', E'slot_lost:a\\ndrop table birth_registry;', 'warning')").await;
+    let told = Told::of(&db.url, &[]).await;
     let printed = cli(&db.url, &["doctor", "--fix-sql"]).await.out;
+    // What the other tests run as they found it in JSON is what is printed here.
+    let statements: Vec<_> = told.unwell().keys().flat_map(|check| told.sql(check)).collect();
+    assert!(!statements.is_empty() && statements.iter().all(|s| printed.contains(s)), "{statements:?}");
     let broken: Vec<_> = printed.lines().filter(|l| l.starts_with("drop table")).collect();
     // Only inside the literal, where it is text.
     assert_eq!(broken, ["drop table birth_registry;', 'seen by an operator');"], "{printed}");

@@ -7,6 +7,7 @@ use crate::core::doctor::{self, Check, CheckState, Fix};
 use crate::core::worker_state::WorkerState;
 use crate::error::codes::SESSION_SETTINGS;
 use crate::error::{Kind, Result};
+use crate::store::doctor::Examined;
 use crate::store::role::Reader;
 use crate::store::worker::FamilyMember;
 use crate::store::{Session, connect};
@@ -57,8 +58,11 @@ async fn examined(config: &Config) -> Result<(Vec<Check>, Vec<Shortage>)> {
     };
     let other = open().await.ok().map(Session::into_role::<Reader>);
     let replication = connect::open(&config.replication, "gov-handoff doctor").await.map(Session::into_role);
-    let (mut checks, ahead) = store.examine(config, replication, other.as_ref()).await?;
-    checks.extend(family(&store, config).await?);
+    let Examined { mut checks, ahead, installed } =
+        store.examine(config, replication, other.as_ref()).await?;
+    if installed {
+        checks.extend(family(&store, config).await?);
+    }
     Ok((checks, ahead))
 }
 
@@ -73,7 +77,7 @@ async fn family(store: &Session<Reader>, config: &Config) -> Result<[Check; 2]> 
         }
         let idle = |m: &FamilyMember| !matches!(m.state, WorkerState::Running | WorkerState::Paused);
         fix.command = members.iter().any(idle).then(|| "gov-handoff run".to_owned());
-        let state = |m: FamilyMember| (m.worker, m.state.name().to_owned(), m.paused_by);
+        let state = |m: FamilyMember| (m.worker, m.state, m.paused_by);
         doctor::workers(&members.into_iter().map(state).collect::<Vec<_>>()).fixed_by(fix)
     });
     let (used, most) = store.connections().await?;

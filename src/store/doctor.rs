@@ -20,18 +20,27 @@ use tokio_postgres::error::SqlState;
 /// The time limit of one check. A check that takes longer is reported as unknown.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 
+/// What all checks found.
+pub struct Examined {
+    pub checks: Vec<Check>,
+    /// What runs out first.
+    pub ahead: Vec<Shortage>,
+    /// Whether any migration is in force. If none is, only the server was looked at.
+    pub installed: bool,
+}
+
 /// The result of one look: one check or several.
 type Looked = Result<Vec<Check>>;
 
 impl<R: Reads> Session<R> {
-    /// All checks, in the order in which an operator would ask, and what runs out first. `replication` is the session of
+    /// All checks, in the order in which an operator would ask: the server first, then what is installed. `replication` is the session of
     /// the role that streams, `other` a second session like this one.
     pub async fn examine(
         &self,
         config: &Config,
         replication: Result<Self>,
         other: Option<&Self>,
-    ) -> Result<(Vec<Check>, Vec<Shortage>)> {
+    ) -> Result<Examined> {
         let settings = self.look_at_session().await;
         self.bound_reads(LONGEST_LOOK).await?;
         let mut all = Vec::new();
@@ -44,21 +53,25 @@ impl<R: Reads> Session<R> {
         take("server", self.look_at_server(config).await)?;
         take("idle_replication_slot_timeout", self.look_at_idle_timeout().await)?;
         take("disk for the log", self.look_at_disk(config).await)?;
-        take("role", self.look_at_role().await)?;
+        take("replication", look_at_replication(config, replication).await)?;
+        take("frontier", self.look_at_frontier(config).await)?;
+        take("prepared transactions", self.look_at_prepared().await)?;
         take("migrations", self.look_at_migrations().await)?;
+        // Until `migrate` has run, every check below would only say again that nothing is there.
+        if !self.is_installed().await? {
+            return Ok(Examined { checks: all, ahead: vec![], installed: false });
+        }
+        take("role", self.look_at_role().await)?;
         take("shape", self.look_at_shape().await)?;
         take("schemas", self.look_at_schemas().await)?;
         take("triggers", self.look_at_triggers().await)?;
         take("trigger routes", self.look_at_trigger_routes().await)?;
         take("trace columns", self.look_at_causation().await)?;
         take("sources", self.look_at_sources(config).await)?;
-        take("replication", look_at_replication(config, replication).await)?;
         take("publication", self.look_at_publication(config).await)?;
         take("slot", self.look_at_slot(config).await)?;
         take("slots not in use", self.look_at_unused_slots(config).await)?;
         take("worker", self.look_at_worker(config).await)?;
-        take("frontier", self.look_at_frontier(config).await)?;
-        take("prepared transactions", self.look_at_prepared().await)?;
         take("open id ranges", self.look_at_holes(config).await)?;
         take("event types", self.look_at_types().await)?;
         take("dead letters", self.look_at_dead_letters().await)?;
@@ -66,7 +79,7 @@ impl<R: Reads> Session<R> {
         take("executors", self.look_at_executors().await)?;
         let ahead = self.look_ahead(config).await;
         take("first to break", resources::ahead(&ahead))?;
-        Ok((all, ahead.unwrap_or_default()))
+        Ok(Examined { checks: all, ahead: ahead.unwrap_or_default(), installed: true })
     }
 }
 

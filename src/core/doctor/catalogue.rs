@@ -25,8 +25,14 @@ pub const CHECKS: [(&str, &str); 36] = [
     ),
     ("disk for the log", "a slot may retain as much log as its budget; a full disk stops the whole server"),
     ("clocks", "times in the logs of two machines compare only if their clocks agree"),
-    ("role", "the daemon needs the gates of gov_handoff_worker, and should have no more"),
+    ("replication", "the role needs REPLICATION to stream; until then the daemon polls"),
+    ("frontier", "a transaction that stays open holds certificates, vacuum and the slot back"),
+    (
+        "prepared transactions",
+        "a prepared transaction that was forgotten holds certificates, vacuum and the slot back",
+    ),
     ("migrations", "a build works with the tables and gates of its own migrations"),
+    ("role", "the daemon needs the gates of gov_handoff_worker, and should have no more"),
     (
         "shape",
         "the gates read and write the live tables as they are, and reject every row if a column does not fit",
@@ -43,7 +49,6 @@ pub const CHECKS: [(&str, &str); 36] = [
         "row security",
         "a policy on a source hides rows from the role; until it is exempt, reading the source is an error",
     ),
-    ("replication", "the role needs REPLICATION to stream; until then the daemon polls"),
     (
         "publication",
         "a publication that does not carry the sources as they are defined would lose rows to the stream",
@@ -55,11 +60,6 @@ pub const CHECKS: [(&str, &str); 36] = [
     ),
     ("slots not in use", "a slot that nobody reads makes the server keep its log until the disk is full"),
     ("worker", "while the intake does not run, nothing is handed off"),
-    ("frontier", "a transaction that stays open holds certificates, vacuum and the slot back"),
-    (
-        "prepared transactions",
-        "a prepared transaction that was forgotten holds certificates, vacuum and the slot back",
-    ),
     ("open id ranges", "each pass looks into every open range; very many make passes slow"),
     ("event types", "signals of an inactive type wait in event_pending"),
     ("dead letters", "the row of an open dead letter is not handed off"),

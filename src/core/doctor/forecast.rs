@@ -10,6 +10,8 @@ pub struct Shortage {
     /// In seconds, at the present rate; `None` if the rate is not known, or nothing is used up.
     pub in_seconds: Option<f64>,
     pub found: String,
+    /// It could not be asked; `found` says why.
+    pub cannot_tell: bool,
 }
 
 /// What the forecast rests on. `None`: not known, or not there.
@@ -34,6 +36,8 @@ pub struct Supplies {
     /// Bytes of the tables that retention empties, and seconds since they began to grow.
     pub kept: Option<i64>,
     pub kept_since: Option<f64>,
+    /// What could not be asked, and why not.
+    pub unknown: Vec<(&'static str, String)>,
 }
 
 /// The server refuses to give out transaction ids three million before they would wrap around.
@@ -49,7 +53,8 @@ pub fn rank(s: &Supplies) -> Vec<Shortage> {
         rate.filter(|rate| *rate > least).map(|rate| (left / rate).max(0.0))
     };
     let mut all = Vec::new();
-    let mut note = |what, in_seconds, found| all.push(Shortage { what, in_seconds, found });
+    let mut note =
+        |what, in_seconds, found| all.push(Shortage { what, in_seconds, found, cannot_tell: false });
     if let Some(retained) = s.retained {
         let left = s.budget as f64 * GIVE_UP_AT - retained as f64;
         let found = format!(
@@ -98,6 +103,10 @@ pub fn rank(s: &Supplies) -> Vec<Shortage> {
         );
         note("retention", s.free.and_then(|free| per(free as f64, rate, 0.0)), found);
     }
+    for (what, why) in &s.unknown {
+        let found = format!("cannot tell: {why}");
+        all.push(Shortage { what, in_seconds: None, found, cannot_tell: true });
+    }
     all.sort_by(|a, b| {
         let key = |s: &Shortage| s.in_seconds.unwrap_or(f64::INFINITY);
         key(a).total_cmp(&key(b))
@@ -112,7 +121,10 @@ pub fn first_to_break(ranked: &[Shortage]) -> Check {
     let Some(first) = ranked.first() else {
         return Check::cannot_tell(name, "nothing is known that runs out");
     };
+    let unknown: Vec<_> = ranked.iter().filter(|s| s.cannot_tell).map(|s| s.what).collect();
     match first.in_seconds {
+        // What could not be asked may be what breaks first. Only a known date that is near outranks it.
+        None | Some(SOON..) if !unknown.is_empty() => Check::cannot_tell(name, unknown.join(", ")),
         None => Check::ok(name, "nothing runs out at a rate that is known"),
         Some(0.0) => {
             Check::warn(name, format!("{}, now: {}", first.what, first.found), "see what holds it up")

@@ -1,6 +1,7 @@
 //! The judgements of single checks, as functions of what was found.
 
 use super::Check;
+use crate::core::worker_state::WorkerState;
 
 const GIB: i64 = 1 << 30;
 /// One probe of an open range, measured (FINDINGS §3).
@@ -25,20 +26,21 @@ pub fn server_version(number: i32) -> Check {
     }
 }
 
-/// The workers of the family, each with its state as `status` shows it, and who paused it.
+/// The workers of the family, each with its state, and who paused it.
 #[must_use]
-pub fn workers(members: &[(String, String, Option<String>)]) -> Check {
+pub fn workers(members: &[(String, WorkerState, Option<String>)]) -> Check {
     let name = "workers";
-    let in_state = |states: &[&str]| -> Vec<String> {
-        let of = members.iter().filter(|(_, state, _)| states.contains(&state.as_str()));
-        of.map(|(worker, state, by)| match by {
-            Some(by) => format!("{worker} {state} by {by}"),
-            None => format!("{worker} {state}"),
-        })
-        .collect()
-    };
-    let (idle, paused) = (in_state(&["stopped", "silent", "never ran"]), in_state(&["paused"]));
-    let found = format!("{} of {} run", in_state(&["running"]).len(), members.len());
+    let (mut running, mut paused, mut idle) = (0, Vec::new(), Vec::new());
+    for (worker, state, by) in members {
+        let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let told = format!("{worker} {}{by}", state.name());
+        match state {
+            WorkerState::Running => running += 1,
+            WorkerState::Paused => paused.push(told),
+            WorkerState::Stopped | WorkerState::Silent | WorkerState::NeverRan => idle.push(told),
+        }
+    }
+    let found = format!("{running} of {} run", members.len());
     if !idle.is_empty() {
         let advice = "start `gov-handoff run` with these in --workers (default: all)";
         Check::warn(name, format!("{found}: {}", [idle, paused].concat().join(", ")), advice)

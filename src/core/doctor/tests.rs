@@ -1,6 +1,7 @@
 //! Each judgement, on both sides of its limit.
 
 use super::*;
+use crate::core::worker_state::WorkerState;
 
 #[test]
 fn versions_and_levels() {
@@ -119,6 +120,32 @@ fn what_breaks_first_is_named_first_with_its_time() {
     s.deferred_late = Some(61.0);
     assert_eq!(when(&rank(&s)[0]), "now");
     assert_eq!(first_to_break(&[]).verdict, CheckState::CannotTell);
+    // What could not be asked is told. It may be the first, unless something else breaks soon.
+    let unknown = vec![("jobs", "no privilege".to_owned())];
+    assert_eq!(
+        first_to_break(&rank(&Supplies { unknown: unknown.clone(), ..s.clone() })).verdict,
+        CheckState::Warn
+    );
+    let ranked = rank(&Supplies { unknown, deferred_late: None, ..s });
+    assert_eq!(ranked.last().map(|s| s.found.as_str()), Some("cannot tell: no privilege"));
+    assert_eq!(first_to_break(&ranked), Check::cannot_tell("first to break", "jobs"));
+}
+
+#[test]
+fn a_worker_that_does_not_run_is_named_with_its_state() {
+    let member = |name: &str, state, by: Option<&str>| (name.to_owned(), state, by.map(str::to_owned));
+    let (running, paused) =
+        (member("a", WorkerState::Running, None), member("b", WorkerState::Paused, Some("huyen")));
+    assert_eq!(workers(&[running.clone()]), Check::ok("workers", "1 of 1 run"));
+    assert_eq!(workers(&[running.clone(), paused.clone()]).found, "1 of 2 run: b paused by huyen");
+    for (state, told) in [
+        (WorkerState::Stopped, "c stopped, b paused by huyen"),
+        (WorkerState::Silent, "c silent, b paused by huyen"),
+        (WorkerState::NeverRan, "c never ran, b paused by huyen"),
+    ] {
+        let check = workers(&[running.clone(), paused.clone(), member("c", state, None)]);
+        assert_eq!((check.verdict, check.found), (CheckState::Warn, format!("1 of 3 run: {told}")));
+    }
 }
 
 #[test]

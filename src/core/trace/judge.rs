@@ -288,7 +288,8 @@ fn absent(facts: &TraceFacts) -> TraceEnd {
         ),
         None => is(
             TraceState::NeverExisted,
-            "never existed, as far as anything tells: no row has this key, and nothing is recorded about it",
+            "never existed, as far as anything tells: no row has this key, and nothing is recorded about it; of a key \
+             without open id ranges, a row that was rolled back cannot be told from one that never was",
         ),
     }
 }

@@ -2,11 +2,11 @@
 
 use super::fix::{fix, setting};
 use super::server::budget;
-use super::{Looked, told};
+use super::{Looked, told, why};
 use crate::config::Config;
 use crate::core::doctor::forecast::{self, Shortage, Supplies};
 use crate::core::doctor::{self, Check};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::store::{Session, connect, quote, session_settings};
 use std::path::Path;
 use std::process::Command;
@@ -73,29 +73,43 @@ impl<R> Session<R> {
             .collect()
     }
 
-    /// What runs out first. What this role may not see is left out.
+    /// What runs out first. What this role may not see is named as such.
     pub(super) async fn look_ahead(&self, config: &Config) -> Result<Vec<Shortage>> {
         let mut s = Supplies { budget: budget(config), ..Supplies::default() };
         let row = self.one(include_str!("../sql/doctor/disk.sql"), &[&config.slot]).await?;
         (s.retained, s.safe_wal_size, s.free) =
             (row.try_get("retained")?, row.try_get("safe_wal_size")?, free(&row)?);
-        if let Ok(Some(row)) =
-            self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await
-        {
+        let said = self.optional(include_str!("../sql/status/worker.sql"), &[&config.worker]).await;
+        if let Some(row) = asked(&mut s, "log rate", said)?.flatten() {
             s.log_rate = row.try_get("slot_rate")?;
             s.budget = row.try_get::<_, Option<i64>>("slot_budget")?.unwrap_or(s.budget);
         }
-        if let Ok(row) = self.one(include_str!("../sql/doctor/ids.sql"), &[]).await {
+        let said = self.one(include_str!("../sql/doctor/ids.sql"), &[]).await;
+        if let Some(row) = asked(&mut s, "transaction ids", said)? {
             (s.xid_age, s.xid_rate) = (row.try_get("age")?, row.try_get("rate")?);
         }
-        if let Ok(row) = self.one(include_str!("../sql/doctor/jobs.sql"), &[]).await {
+        let said = self.one(include_str!("../sql/doctor/jobs.sql"), &[]).await;
+        if let Some(row) = asked(&mut s, "jobs", said)? {
             (s.next_deadline, s.deferred) = (row.try_get("next_deadline")?, row.try_get("deferred")?);
             s.deferred_late = row.try_get("late")?;
         }
-        if let Ok(row) = self.one(include_str!("../sql/doctor/kept.sql"), &[]).await {
+        let said = self.one(include_str!("../sql/doctor/kept.sql"), &[]).await;
+        if let Some(row) = asked(&mut s, "retention", said)? {
             (s.kept, s.kept_since) = (row.try_get("kept")?, row.try_get("since")?);
         }
         Ok(forecast::rank(&s))
+    }
+}
+
+/// An answer, or none: then the forecast says why. Only a lost connection ends the look.
+fn asked<T>(supplies: &mut Supplies, what: &'static str, said: Result<T>) -> Result<Option<T>> {
+    match said {
+        Err(e) if e.kind == Kind::Connection => Err(e),
+        Err(e) => {
+            supplies.unknown.push((what, why(&e)));
+            Ok(None)
+        }
+        Ok(said) => Ok(Some(said)),
     }
 }
 

@@ -66,10 +66,14 @@ impl<R> Session<R> {
         }])
     }
 
+    /// Whether any migration is in force.
+    pub(super) async fn is_installed(&self) -> crate::error::Result<bool> {
+        Ok(self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?.try_get(0)?)
+    }
+
     pub(super) async fn look_at_migrations(&self) -> Looked {
         const NAME: &str = "migrations";
-        let there = self.one(include_str!("../sql/migrate/exists.sql"), &[&"gov_schema_version"]).await?;
-        if !there.try_get::<_, bool>(0)? {
+        if !self.is_installed().await? {
             let none = Check::fail(NAME, "none is in force", "run `gov-handoff migrate`");
             return Ok(vec![none.fixed_by(Fix::command("gov-handoff migrate"))]);
         }

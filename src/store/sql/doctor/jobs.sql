@@ -1,4 +1,4 @@
 -- The next deadline of a job, and the jobs that wait for their time.
-select extract(epoch from (select min(d.deadline_at) from public.job_deadline d) - clock_timestamp())::float8 as next_deadline,
-       (select count(*) from (select from public.job_deferred limit 10000) f) as deferred,
-       extract(epoch from clock_timestamp() - (select min(f.due) from public.job_deferred f))::float8 as late
+select extract(epoch from q.next_deadline_at - clock_timestamp())::float8 as next_deadline, q.deferred,
+       extract(epoch from clock_timestamp() - q.next_due_at)::float8 as late
+  from public.v_queue_health q
