@@ -125,6 +125,12 @@ const CASES: [Case; 16] = [
         ..CASE
     },
     Case {
+        check: "first to break",
+        breaks: "insert into job_deferred (due, job_id) values (now() - interval '1 hour', gen_random_uuid())",
+        mend: Mend::Neither("what it takes depends on what runs out"),
+        ..CASE
+    },
+    Case {
         check: "open id ranges",
         given: "update dot_config set value = '100000' where key = 'governance.holes.kept'",
         breaks: "insert into gov_worker_gap (worker_name, source_name, lo, hi, hot) \
@@ -132,12 +138,6 @@ const CASES: [Case; 16] = [
                  delete from gov_worker_gap where source_name = 'birth_registry' and hi = 2147483647; \
                  insert into gov_worker_gap (worker_name, source_name, lo, hi) values ('gov_handoff_intake', 'birth_registry', 1, 2147483647)",
         mend: Mend::SqlAndRun,
-        ..CASE
-    },
-    Case {
-        check: "first to break",
-        breaks: "insert into job_deferred (due, job_id) values (now() - interval '1 hour', gen_random_uuid())",
-        mend: Mend::Neither("what it takes depends on what runs out"),
         ..CASE
     },
 ];
@@ -256,10 +256,13 @@ async fn played(db: &Database, url: &str, case: &Case, before: &Told) -> Told {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_check_of_the_database_fails_by_itself_and_is_put_right_by_what_is_printed() {
     let db = migrated().await;
-    done(&db.url, &["run", "--once", "--mode", "poll"]).await;
     let mut before = Told::of(&db.url, &[]).await;
     for case in &CASES {
-        db.sql(case.given).await;
+        if case.check == "open id ranges" {
+            db.sql(case.given).await;
+            done(&db.url, &["run", "--once", "--mode", "poll"]).await;
+            before = Told::of(&db.url, &[]).await;
+        }
         before = played(&db, &db.url, case, &before).await;
     }
 }
@@ -452,7 +455,7 @@ async fn each_check_of_the_server_fails_by_itself_and_is_put_right_by_what_is_pr
         standby
     };
     let standby = blocking(copied).await.expect("a standby");
-    let elsewhere = Case { check: "primary", verdict: "fail", ..ALONE };
+    let elsewhere = Case { check: "primary", verdict: "fail", also: &["replication"], ..ALONE };
     let told = Told::of(&standby.url(&db.name), &[]).await;
     exactly(&elsewhere, &before, &told);
     assert!(told.sql("primary").is_empty());

@@ -82,6 +82,32 @@ pub fn rank(s: &Supplies) -> Vec<Shortage> {
             format!("the oldest is {:.1} % of the way to the last one", age as f64 * 100.0 / LAST_XID as f64);
         note("transaction ids", per(left, s.xid_rate, 0.0), found);
     }
+    if let Some(kept) = s.kept {
+        let rate = s.kept_since.filter(|age| *age > 3_600.0).map(|age| kept as f64 / age);
+        let found = format!(
+            "event_outbox and event_feed take {}; `gov-handoff retire` removes what is certified",
+            size(kept)
+        );
+        note("retention", s.free.and_then(|free| per(free as f64, rate, 0.0)), found);
+    }
+    all.extend(of_jobs(s));
+    let unknown = |(what, why): &(&'static str, String)| {
+        let found = format!("cannot tell: {why}");
+        Shortage { what: *what, in_seconds: None, found, cannot_tell: true }
+    };
+    all.extend(s.unknown.iter().map(unknown));
+    all.sort_by(|a, b| {
+        let key = |s: &Shortage| s.in_seconds.unwrap_or(f64::INFINITY);
+        key(a).total_cmp(&key(b))
+    });
+    all
+}
+
+/// Jobs that are late or that have a deadline.
+fn of_jobs(s: &Supplies) -> Vec<Shortage> {
+    let mut all = Vec::new();
+    let mut note =
+        |what, in_seconds, found| all.push(Shortage { what, in_seconds, found, cannot_tell: false });
     if let Some(late) = s.deferred_late.filter(|late| *late > 60.0) {
         let found = format!("the oldest that is due waits for {}: does gov_queue_tick run?", span(late));
         note("deferred jobs", Some(0.0), found);
@@ -95,22 +121,6 @@ pub fn rank(s: &Supplies) -> Vec<Shortage> {
             "the next job that nobody has finished".to_owned(),
         );
     }
-    if let Some(kept) = s.kept {
-        let rate = s.kept_since.filter(|age| *age > 3_600.0).map(|age| kept as f64 / age);
-        let found = format!(
-            "event_outbox and event_feed take {}; `gov-handoff retire` removes what is certified",
-            size(kept)
-        );
-        note("retention", s.free.and_then(|free| per(free as f64, rate, 0.0)), found);
-    }
-    for (what, why) in &s.unknown {
-        let found = format!("cannot tell: {why}");
-        all.push(Shortage { what, in_seconds: None, found, cannot_tell: true });
-    }
-    all.sort_by(|a, b| {
-        let key = |s: &Shortage| s.in_seconds.unwrap_or(f64::INFINITY);
-        key(a).total_cmp(&key(b))
-    });
     all
 }
 

@@ -136,7 +136,7 @@ fn a_worker_that_does_not_run_is_named_with_its_state() {
     let member = |name: &str, state, by: Option<&str>| (name.to_owned(), state, by.map(str::to_owned));
     let (running, paused) =
         (member("a", WorkerState::Running, None), member("b", WorkerState::Paused, Some("huyen")));
-    assert_eq!(workers(&[running.clone()]), Check::ok("workers", "1 of 1 run"));
+    assert_eq!(workers(std::slice::from_ref(&running)), Check::ok("workers", "1 of 1 run"));
     assert_eq!(workers(&[running.clone(), paused.clone()]).found, "1 of 2 run: b paused by huyen");
     for (state, told) in [
         (WorkerState::Stopped, "c stopped, b paused by huyen"),
