@@ -93,7 +93,7 @@ pub fn rank(s: &Supplies) -> Vec<Shortage> {
     all.extend(of_jobs(s));
     let unknown = |(what, why): &(&'static str, String)| {
         let found = format!("cannot tell: {why}");
-        Shortage { what: *what, in_seconds: None, found, cannot_tell: true }
+        Shortage { what, in_seconds: None, found, cannot_tell: true }
     };
     all.extend(s.unknown.iter().map(unknown));
     all.sort_by(|a, b| {
