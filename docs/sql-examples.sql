@@ -48,6 +48,9 @@ select fn_job_subscribe('hermes_batch_a', p_job_kind => 'verify_mark', p_domain 
 select fn_job_producer_grant('gov_handoff_producer', 'Hermes', true, 'user:huyen');
 --@ fn_job_enqueue
 select fn_job_enqueue('verify_mark', 'verify:draft-10', 'Hermes', p_domain => 'iu', p_payload_ref => 'iu://draft/10', p_actor => 'user:huyen');
+--@ fn_job_may_enqueue
+select fn_job_may_enqueue('Hermes');
+
 --@ fn_job_enqueue_many
 select * from fn_job_enqueue_many('[{"kind": "verify_mark", "key": "verify:draft-11", "executor": "Hermes", "domain": "iu", "actor": "user:huyen"}]');
 --@ fn_job_claim

@@ -374,6 +374,16 @@ begin
 end
 $$;
 
+-- Whether the session may enqueue jobs for this kind of executor.
+create function public.fn_job_may_enqueue(p_executor text)
+returns boolean language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(p_executor = any (gov_handoff.gov_job_grants()), false);
+end
+$$;
+
 -- Enqueues many jobs in one statement. Items are objects with the parameters of fn_job_enqueue as keys (kind, key, executor,
 -- domain, payload_ref, payload, priority, run_at, deadline_at, max_attempts, actor, correlation_id), and depends_on: an array of
 -- the ids or keys of jobs that must succeed first. One answer for each item, in order: `done` with reason `known` where the key
@@ -1577,6 +1587,7 @@ $$;
 
 -- Privileges -------------------------------------------------------------------------------------------------------
 
+comment on function public.fn_job_may_enqueue(text) is 'whether the session may enqueue jobs for a kind of executor';
 comment on function public.fn_job_enqueue_many(jsonb) is 'enqueues jobs; one answer for each item';
 comment on function public.fn_job_enqueue(text, text, text, text, text, jsonb, int, timestamptz, timestamptz, int, text, text) is 'enqueues one job; the same key again returns the same id and changes nothing';
 comment on function public.fn_mot_graph_emit(jsonb) is 'enqueues a graph of jobs in one commit: all or none';
@@ -1610,7 +1621,7 @@ begin
     loop
         execute format('alter function %s owner to gov_handoff_owner', f.sig);
         execute format('revoke all on function %s from public', f.sig);
-        if f.proname in ('fn_job_enqueue', 'fn_job_enqueue_many', 'fn_mot_graph_emit') then
+        if f.proname in ('fn_job_enqueue', 'fn_job_enqueue_many', 'fn_job_may_enqueue', 'fn_mot_graph_emit') then
             execute format('grant execute on function %s to gov_handoff_producer, gov_handoff_operator', f.sig);
         elsif f.proname in ('fn_job_claim', 'fn_job_start', 'fn_job_heartbeat', 'fn_job_complete', 'fn_job_fail', 'fn_job_release',
                 'fn_executor_heartbeat') then
@@ -1632,7 +1643,8 @@ grant select, insert, update, delete on public.job_executor, public.job_producer
     to gov_handoff_owner;
 grant usage on sequence public.job_lane_id_seq, public.job_ready_pos_seq, public.job_token_seq to gov_handoff_owner;
 grant select on public.job_queue, public.job_transition, public.job_evidence, public.job_archive, public.job_executor,
-    public.job_producer, public.job_subscription, public.job_dependency to gov_handoff_operator;
+    public.job_producer, public.job_subscription, public.job_dependency, public.job_ready, public.job_deferred, public.job_claim
+    to gov_handoff_operator;
 insert into public.dot_config (key, value)
 select t.key, t.value from (values ('job.notify', 'on'), ('job.executor.silent_ms', '60000')) as t (key, value)
  where not exists (select from public.dot_config c where c.key = t.key);

@@ -1,8 +1,9 @@
-//! `jobs`, `executors` and `schedules`: what an operator sees and decides, in text and in JSON, and what is refused with which code.
+//! `jobs` and `executors`: what an operator sees and decides, in text and in JSON, and what is refused with which code.
 
 use serde_json::Value;
+use tokio_postgres::SimpleQueryMessage;
 
-use crate::support::{Database, cli, done, migrated};
+use crate::support::{Database, TemporaryFile, cli, done, migrated};
 
 async fn json_of(db: &Database, arguments: &[&str]) -> Value {
     let out = done(&db.url, arguments).await;
@@ -294,4 +295,91 @@ async fn letters_of_jobs_are_decided_about_as_those_of_handoffs() {
         (Some(letters[0].as_str()), &2.into()),
         "{again}"
     );
+}
+
+#[tokio::test]
+async fn a_graph_is_enqueued_whole_or_not_at_all() {
+    let db = queue().await;
+    let item =
+        |key: &str, more: &str| format!(r#"{{"kind": "k", "key": "{key}", "executor": "Hermes"{more}}}"#);
+    let file = |items: &[String]| TemporaryFile::new("graph.json", &format!("[{}]", items.join(",\n")));
+    let good = file(&[item("a", ""), item("b", r#", "depends_on": ["a"]"#)]);
+    let told = json_of(&db, &["jobs", "enqueue", "--graph", good.path(), "--json"]).await;
+    assert_eq!(
+        (&told[0]["key"], &told[0]["new"], &told[1]["new"]),
+        (&"a".into(), &true.into(), &true.into())
+    );
+    let again = done(&db.url, &["jobs", "enqueue", "--graph", good.path()]).await;
+    assert_eq!(again.matches("was there already").count(), 2, "{again}");
+    assert_eq!(db.number("select count(*) from job_dependency").await, 1);
+
+    db.sql("create role jobs_cli_producer login in role gov_handoff_producer").await;
+    db.sql("select fn_job_producer_grant('jobs_cli_producer', 'DOT', true, 'op')").await;
+    let producer = db.url_as("jobs_cli_producer");
+    let mixed = file(&[item("c", "").replace("Hermes", "DOT"), item("d", "")]);
+    let contents = file(&[item("c", ""), item("d", r#", "payload": {"body": "x"}"#)]);
+    let cycle = file(&[item("c", r#", "depends_on": ["d"]"#), item("d", r#", "depends_on": ["c"]"#)]);
+    let mot = file(&[item("c", "").replace("Hermes", "mot")]);
+    let object = TemporaryFile::new("graph.json", "{}");
+    for (url, file, code, said) in [
+        (&producer, &mixed, "GH1300", "d: not granted"),
+        (
+            &db.url,
+            &contents,
+            "GH1803",
+            "nothing was enqueued. c: another job of the graph was refused; d: payload",
+        ),
+        (&db.url, &cycle, "GH1803", "in a cycle"),
+        (&db.url, &mot, "GH1012", "job c: MOT is not an executor"),
+        (&db.url, &object, "GH1000", "expected an array of jobs"),
+    ] {
+        let ran = cli(url, &["jobs", "enqueue", "--graph", file.path()]).await;
+        assert!(ran.err.starts_with(&format!("error: {code}: ")) && ran.err.contains(said), "{}", ran.err);
+    }
+    assert_eq!(db.number("select count(*) from job_queue").await, 2);
+    // One job: the grant decides, and not the words.
+    let one = ["jobs", "enqueue", "k", "e", "--executor", "Hermes"];
+    assert!(cli(&producer, &one).await.err.starts_with("error: GH1300: "));
+    db.sql("drop owned by jobs_cli_producer; drop role jobs_cli_producer").await;
+}
+
+#[tokio::test]
+async fn a_list_looks_at_a_bounded_number_of_jobs() {
+    let db = queue().await;
+    let keys = "select fn_job_enqueue_many((select jsonb_agg(jsonb_build_object('kind', 'k', 'key', 'j' || g, 'executor', 'Hermes')) \
+                from generate_series(1, 3000) g))";
+    enqueue(&db, "old", &[]).await;
+    reject(&db).await;
+    db.sql(keys).await;
+    db.sql("analyze job_queue, job_ready, iu_route_dead_letter").await;
+    // The dead one is the oldest by far, and is found.
+    let dead = json_of(&db, &["jobs", "list", "--status", "dead_letter", "--json"]).await;
+    assert_eq!((dead.as_array().map(Vec::len), &dead[0]["key"]), (Some(1), &"old".into()));
+    let list = include_str!("../src/store/sql/job_queue/list.sql");
+    db.sql(&format!("prepare listed (text, text, text, text, bigint, bigint) as {list}")).await;
+    for searched in ["'dead_letter', null", "'succeeded', null", "'queued', null", "null, 'no such kind'"] {
+        let explain =
+            format!("explain (analyze, format json) execute listed({searched}, null, null, 10, 100)");
+        let said = db.client.simple_query(&explain).await.unwrap_or_else(|e| panic!("{explain}: {e:?}"));
+        let plan = said.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        let plan = plan.expect("a plan");
+        let plan: Value = serde_json::from_str(plan).expect("JSON");
+        let read = rows_of_job_queue(&plan[0]["Plan"]);
+        // The newest hundred, and a look by id at each of those and of a hundred from a narrow table.
+        assert!((100.0..=300.0).contains(&read), "{searched}: {read} rows: {plan}");
+    }
+}
+
+/// How many rows of job_queue the nodes of a plan read, those that a filter removed as well.
+fn rows_of_job_queue(node: &Value) -> f64 {
+    let number = |name: &str| node[name].as_f64().unwrap_or_default();
+    let own = if node["Relation Name"] == "job_queue" {
+        (number("Actual Rows") + number("Rows Removed by Filter")) * number("Actual Loops")
+    } else {
+        0.0
+    };
+    own + node["Plans"].as_array().into_iter().flatten().map(rows_of_job_queue).sum::<f64>()
 }

@@ -235,6 +235,9 @@ mod jobs;
 // Schedules against a model that walks through time minute by minute: zones, gaps, folds, policies, outages, many ticks at once.
 mod schedules;
 
+// `schedules`: a file is applied, compared and refused; schedules are paused and resumed.
+mod schedules_cli;
+
 // Dashboard, alert rules and the metrics page: they name only what exists, and everything that exists is documented.
 mod monitoring;
 

@@ -29,8 +29,9 @@ gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_wat
 gov_repair_total gov_certificate_log gov_source_table normative_registry: - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route consumer_registry: - - - -
 job_queue job_transition job_evidence job_archive job_executor job_producer job_subscription job_dependency: - - r -
+job_ready job_deferred job_claim: - - r -
 job_transition_rule: - r r r
-job_lane job_step job_ready job_lane_head job_lane_floor job_sweep job_overdue job_deferred job_deadline job_claim job_running: - - - -
+job_lane job_step job_lane_head job_lane_floor job_sweep job_overdue job_deadline job_running: - - - -
 gov_job_transitions() gov_job_notify() gov_job_make_ready() gov_job_grants() gov_job_depend() gov_executor_own(): - - - -
 gov_job_log() gov_job_groups() gov_job_uncount() gov_executor_patience() gov_job_mine() gov_job_answers(): - - - -
 gov_job_pairs() gov_job_unblock() gov_job_free() gov_job_setting() gov_job_delay() gov_job_end_attempt(): - - - -
@@ -41,7 +42,7 @@ fn_job_cancel() fn_job_supersede() fn_job_redrive() fn_job_clean(): - - x -
 gov_job_rescue() gov_job_due() gov_job_deadlines() gov_job_rehome() gov_job_page_sweep() gov_job_tidy(): - - - -
 gov_job_tick(): - x x -
 gov_job_enqueue() gov_job_acyclic() gov_job_succeeded(): - - - -
-fn_mot_graph_emit() fn_schedule_apply() fn_schedule_pause(): - - x -
+fn_mot_graph_emit() fn_job_may_enqueue() fn_schedule_apply() fn_schedule_pause(): - - x -
 queue_schedule gov_cron_field() gov_cron_value() gov_cron_times() gov_local_moment() gov_schedule_times() gov_schedule_next(): - - - -
 gov_schedule_fire() gov_schedule_key() gov_schedule_grace() gov_schedule_tick() gov_schedule_fault() gov_schedule_write(): - - - -
 gov_schedule_apply() gov_schedule_pause(): - - - -

@@ -16,6 +16,7 @@ use crate::cli::pause::PauseCommand;
 use crate::cli::replay::ReplayCommand;
 use crate::cli::replication::ReplicationCommand;
 use crate::cli::rules::RulesCommand;
+use crate::cli::schedules::SchedulesCommand;
 use crate::cli::selftest::SelftestCommand;
 use crate::cli::settings::Settings;
 use crate::cli::sources::SourcesCommand;
@@ -176,6 +177,12 @@ pub enum Command {
         after_help = "Example: gov-handoff executors register hermes_batch_a --kind Hermes --job-kind verify_mark"
     )]
     Executors(ExecutorsCommand),
+    /// Jobs that are enqueued at times: list them, apply a file, pause and resume
+    #[command(
+        subcommand,
+        after_help = "Example: gov-handoff schedules apply replication/schedules.toml --dry-run"
+    )]
+    Schedules(SchedulesCommand),
     /// Show which producers each source trusts; grant or revoke trust
     #[command(
         subcommand,

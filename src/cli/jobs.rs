@@ -1,14 +1,17 @@
 //! `jobs`: the job queue. Lists and shows jobs, enqueues, cancels, and queues dead letters again.
 
-use crate::cli::{output, time};
+mod enqueue;
+
+use crate::cli::output;
 use crate::config::Config;
 use crate::core::dead_letter::clip;
-use crate::core::job::{Enqueued, ExecutorKind, NewJob, NotAnExecutor, Reply, STATUSES};
+use crate::core::job::{ExecutorKind, NotAnExecutor, Reply, STATUSES};
 use crate::error::codes::{NO_SUCH_JOB, NOT_AN_EXECUTOR};
 use crate::error::{Error, Kind, Result};
 use crate::store::job_queue::{JobSelection, ListedJob, ShownJob, Transition};
 use crate::store::{Store, connect};
 use clap::{Args, Subcommand};
+use enqueue::EnqueueCommand;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use uuid::Uuid;
@@ -16,6 +19,9 @@ use uuid::Uuid;
 #[derive(Subcommand)]
 pub enum JobsCommand {
     /// List jobs, the newest first
+    ///
+    /// A state, kind, executor or domain is searched for among the newest 20,000 jobs, and a state that has not ended also among
+    /// as many jobs that wait, run or are dead.
     List {
         /// In this state: queued, leased, in_progress, retry_waiting, succeeded, failed, dead_letter, cancelled or cleaned
         #[arg(long)]
@@ -44,7 +50,7 @@ pub enum JobsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Enqueue a job; a key that is taken returns the job that has it, and changes nothing
+    /// Enqueue a job, or a graph of jobs; a key that is taken returns the job that has it, and changes nothing
     Enqueue(EnqueueCommand),
     /// End jobs that have not ended; work that runs is fenced off (needs --reason)
     ///
@@ -73,50 +79,6 @@ pub enum JobsCommand {
         #[arg(long)]
         json: bool,
     },
-}
-
-#[derive(Args)]
-pub struct EnqueueCommand {
-    /// What is to be done; subscriptions name it
-    kind: String,
-    /// The name of this job for good
-    key: String,
-    /// The kind of executor that is to do it, such as Hermes
-    #[arg(long)]
-    executor: String,
-    /// The event domain
-    #[arg(long)]
-    domain: Option<String>,
-    /// Where the contents are; the queue carries references only
-    #[arg(long, value_name = "REFERENCE")]
-    payload_ref: Option<String>,
-    /// Small facts, as an object in JSON
-    #[arg(long, value_name = "JSON")]
-    payload: Option<String>,
-    /// A higher one is claimed first
-    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
-    priority: i16,
-    /// Not before this time, such as 2026-11-16T12:00:00Z
-    #[arg(long, value_name = "TIME")]
-    run_at: Option<String>,
-    /// A finding if the job has not ended by this time
-    #[arg(long, value_name = "TIME")]
-    deadline: Option<String>,
-    /// A dead letter after so many attempts
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<i32>,
-    /// Wait until this job has succeeded, by id or key; may be given several times
-    #[arg(long, value_name = "JOB")]
-    after: Vec<String>,
-    /// Groups jobs of one run
-    #[arg(long, value_name = "ID")]
-    correlation_id: Option<String>,
-    /// For whom [default: the database user]
-    #[arg(long)]
-    actor: Option<String>,
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args)]
@@ -156,7 +118,7 @@ pub async fn run(config: &Config, command: JobsCommand) -> Result<ExitCode> {
             list(&open(config).await?, &selection, limit.max(0), json).await
         }
         JobsCommand::Show { job, json } => show(&found(&open(config).await?, &job).await?, json),
-        JobsCommand::Enqueue(command) => enqueue(config, &command).await,
+        JobsCommand::Enqueue(command) => enqueue::run(config, &command).await,
         JobsCommand::Cancel { jobs, reason, actor, json } => {
             let store = open(config).await?;
             let ids = ids(&store, &jobs).await?;
@@ -253,70 +215,6 @@ fn show(shown: &ShownJob, json: bool) -> Result<ExitCode> {
     };
     let history: Vec<_> = shown.history.iter().map(row).collect();
     output::table(&["at", "transition", "token", "executor", "actor", "reason"], &history);
-    Ok(ExitCode::SUCCESS)
-}
-
-impl EnqueueCommand {
-    fn job(&self) -> Result<NewJob> {
-        let mut job = NewJob::new(&self.kind, &self.key, executor_kind(&self.executor)?)
-            .priority(self.priority)
-            .after(self.after.iter().cloned());
-        if let Some(text) = &self.payload {
-            let payload: Value = serde_json::from_str(text)
-                .map_err(|e| Error::config(format!("--payload is not JSON (column {})", e.column())))?;
-            if !payload.is_object() {
-                return Err(Error::config(
-                    "--payload is not an object; write for example '{\"revision\": 3}'",
-                ));
-            }
-            job = job.payload(payload);
-        }
-        if let Some(domain) = &self.domain {
-            job = job.domain(domain);
-        }
-        if let Some(reference) = &self.payload_ref {
-            job = job.payload_ref(reference);
-        }
-        if let Some(at) = &self.run_at {
-            job = job.run_at(time::parse(at)?);
-        }
-        if let Some(at) = &self.deadline {
-            job = job.deadline_at(time::parse(at)?);
-        }
-        if let Some(n) = self.max_attempts {
-            job = job.max_attempts(n);
-        }
-        if let Some(id) = &self.correlation_id {
-            job = job.correlation_id(id);
-        }
-        if let Some(actor) = &self.actor {
-            job = job.actor(actor);
-        }
-        Ok(job)
-    }
-}
-
-async fn enqueue(config: &Config, command: &EnqueueCommand) -> Result<ExitCode> {
-    let job = command.job()?;
-    let answers = open(config).await?.enqueue_jobs(&[job]).await?;
-    let (id, is_new) = match answers.first() {
-        Some(Enqueued::New(id)) => (id, true),
-        Some(Enqueued::Known(id)) => (id, false),
-        Some(Enqueued::Refused(why)) if why.starts_with("not granted") => {
-            return Err(Error::new(Kind::Privilege, format!("the job was refused: {why}")));
-        }
-        Some(Enqueued::Refused(why)) => {
-            return Err(Error::new(Kind::Refused, format!("the job was refused: {why}")));
-        }
-        None => return Err(Error::new(Kind::Internal, "the gate did not answer about a job")),
-    };
-    if command.json {
-        output::json(&json!({ "id": id.to_string(), "new": is_new }))?;
-    } else if is_new {
-        output::line(format_args!("job {id} is enqueued"));
-    } else {
-        output::line(format_args!("the key is taken by job {id}; nothing was changed"));
-    }
     Ok(ExitCode::SUCCESS)
 }
 

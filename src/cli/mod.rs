@@ -28,12 +28,14 @@ mod replay;
 mod replication;
 mod rules;
 mod run;
+mod schedules;
 mod selftest;
 mod settings;
 mod sources;
 mod status;
 mod subscriptions;
 mod time;
+mod toml_file;
 mod trace;
 mod trust;
 mod types;
@@ -131,6 +133,7 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode> {
         Command::Subscriptions(command) => subscriptions::run(&config, command).await,
         Command::Jobs(command) => jobs::run(&config, command).await,
         Command::Executors(command) => executors::run(&config, command).await,
+        Command::Schedules(command) => schedules::run(&config, command).await,
         Command::Trust(command) => trust::run(&config, command).await,
         Command::Audit(command) => audit::run(&config, command).await,
         Command::Certificates { history, json } => certificates::run(&config, history, json).await,

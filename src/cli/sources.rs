@@ -1,7 +1,7 @@
 //! `sources`: loads, lists, checks and removes definitions.
 
 use crate::cli::backlog::{self, BacklogFate};
-use crate::cli::{known, output};
+use crate::cli::{known, output, toml_file};
 use crate::config::Config;
 use crate::core::dead_letter::code;
 use crate::core::definition::{Backlog, SourceDefinition, SourceFile};
@@ -152,11 +152,7 @@ fn read(file: Option<&Path>) -> Result<Vec<SourceDefinition>> {
         }
         None => ("the built-in sources".to_owned(), DEFAULTS.to_owned()),
     };
-    let parsed: SourceFile = toml::from_str(&text).map_err(|e| {
-        let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
-        let at = line.map_or_else(String::new, |l| format!(" line {l}"));
-        Error::config(format!("{name}{at}: {}", e.message().replace('\n', " ")))
-    })?;
+    let parsed: SourceFile = toml_file::parse(&name, &text)?;
     let mut tables = std::collections::HashMap::new();
     for definition in &parsed.sources {
         Source::compile(definition.clone()).map_err(|e| Error::from(e).context(&name))?;

@@ -1,6 +1,6 @@
 //! `subscriptions`: who receives which events. Lists them, checks a file, and makes them as a file has them.
 
-use crate::cli::output;
+use crate::cli::{output, toml_file};
 use crate::config::Config;
 use crate::core::subscription::SubscriptionFile;
 use crate::error::{Error, Result};
@@ -76,13 +76,7 @@ pub async fn run(config: &Config, command: SubscriptionsCommand) -> Result<ExitC
 /// Errors in a file are reported before a connection is opened.
 fn read(path: &Path) -> Result<SubscriptionFile> {
     let name = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Error::config(format!("cannot read {name}: {e}")))?;
-    let file: SubscriptionFile = toml::from_str(&text).map_err(|e| {
-        let line = e.span().map(|s| 1 + text[..s.start].matches('\n').count());
-        let at = line.map_or_else(String::new, |l| format!(" line {l}"));
-        Error::config(format!("{name}{at}: {}", e.message().replace('\n', " ")))
-    })?;
+    let file: SubscriptionFile = toml_file::read(path)?;
     file.check().map_err(|why| Error::config(format!("{name}: {why}")))?;
     Ok(file)
 }

@@ -154,6 +154,11 @@ impl NewJob {
         &self.key
     }
 
+    #[must_use]
+    pub fn executor(&self) -> ExecutorKind {
+        self.executor
+    }
+
     /// The event domain, such as `iu`. Subscriptions may name one.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.domain = Some(domain.into());

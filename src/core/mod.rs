@@ -35,6 +35,7 @@ pub mod rule;
 #[cfg(test)]
 mod samples;
 pub mod scan;
+pub mod schedule;
 pub mod standing;
 pub mod stream_state;
 pub mod subscription;

@@ -139,6 +139,9 @@ codes! {
     NO_SUCH_ACTOR = "GH1808", Refused;
         "No subscription names this actor, it belongs to no group, and it has read nothing.",
         "Look for a typing mistake; `gov-handoff subscriptions list` shows actors. An actor becomes known when a consumer first reads as it.";
+    NO_SUCH_SCHEDULE = "GH1809", Refused;
+        "No schedule has this name.",
+        "`gov-handoff schedules list` shows those that there are; `gov-handoff schedules apply FILE` makes them.";
     INTERNAL = "GH1900", Internal;
         "A bug of this program, or of the server.",
         "Report it with the message and the version. Nothing is lost: what was not recorded is read again.";

@@ -10,6 +10,12 @@ pub(super) fn families(jobs: &JobReading) -> Vec<Family> {
     families.extend(subscriptions(&jobs.subscriptions));
     families.extend([
         Family::of(
+            Whole(i64::try_from(jobs.lanes.len()).unwrap_or(i64::MAX)),
+            "gov_handoff_job_lanes",
+            Gauge,
+            "Lanes of jobs that are shown: 500 at most, those with most ready jobs.",
+        ),
+        Family::of(
             Whole(jobs.deferred),
             "gov_handoff_jobs_deferred",
             Gauge,
@@ -46,7 +52,8 @@ fn lanes(lanes: &[LaneReading]) -> Vec<Family> {
             &|lane| Some(Whole(lane.ready)),
         ),
         each("gov_handoff_jobs_oldest_ready_seconds", "How long the oldest ready job has waited.", &|lane| {
-            lane.oldest.map(Real)
+            // An empty lane has no oldest job. A zero keeps the series there, so that an alert can end.
+            Some(Real(lane.oldest.unwrap_or(0.0)))
         }),
     ]
 }

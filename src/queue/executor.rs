@@ -67,10 +67,19 @@ impl Executor {
     /// Claims up to `limit` jobs that are ready now: the highest priority first, then the oldest. They are leased and not started
     /// yet. None is returned where there is none, or where a subscription is at its limit.
     pub async fn claim(&self, limit: usize) -> Result<Vec<Job>> {
+        self.claim_as(limit, false).await
+    }
+
+    /// As [`claim`](Self::claim) and [`start`](Self::start), in one call and one commit.
+    pub async fn claim_started(&self, limit: usize) -> Result<Vec<Job>> {
+        self.claim_as(limit, true).await
+    }
+
+    async fn claim_as(&self, limit: usize, start: bool) -> Result<Vec<Job>> {
         if self.since_beat() >= BEAT {
             self.beat().await?;
         }
-        self.session.claim_jobs(&self.name, limit, self.lease).await
+        self.session.claim_jobs(&self.name, limit, self.lease, start).await
     }
 
     /// As [`claim`](Self::claim), and waits until there is a job: for a notification, or for the next poll.

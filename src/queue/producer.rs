@@ -24,7 +24,10 @@ impl Producer {
     pub async fn enqueue(&self, job: &NewJob) -> Result<Uuid> {
         match self.enqueue_many(std::slice::from_ref(job)).await?.pop() {
             Some(Enqueued::New(id) | Enqueued::Known(id)) => Ok(id),
-            Some(Enqueued::Refused(why)) => Err(refused(job, &why)),
+            Some(Enqueued::Refused(why)) => {
+                let refused = format!("job {} was refused: {why}", job.key());
+                Err(self.session.refusal(job.executor().name(), refused).await)
+            }
             None => Err(Error::new(Kind::Internal, "the gate did not answer about a job")),
         }
     }
@@ -33,9 +36,4 @@ impl Producer {
     pub async fn enqueue_many(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
         self.session.enqueue_jobs(jobs).await
     }
-}
-
-fn refused(job: &NewJob, why: &str) -> Error {
-    let kind = if why.starts_with("not granted") { Kind::Privilege } else { Kind::Refused };
-    Error::new(kind, format!("job {} was refused: {why}", job.key()))
 }

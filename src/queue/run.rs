@@ -83,7 +83,7 @@ impl Executor {
         turn.ending.unwrap_or(Ok(())).map(|()| work.tally)
     }
 
-    /// Claims, starts and spawns as many jobs as there is room for.
+    /// Claims and spawns as many jobs as there is room for; they are started in the commit of the claim.
     async fn claim_some<H, F>(
         &self,
         work: &mut Work,
@@ -99,7 +99,7 @@ impl Executor {
         if !turn.look || room == 0 || turn.ending.is_some() {
             return Ok(());
         }
-        let jobs = match self.claim(room).await {
+        let jobs = match self.claim_started(room).await {
             Err(e) if e.policy() != Policy::Retry => {
                 turn.ending = Some(Err(e));
                 return Ok(());
@@ -108,18 +108,9 @@ impl Executor {
         };
         turn.look = jobs.len() == room;
         turn.look_at = Instant::now() + self.poll;
-        if jobs.is_empty() {
-            return Ok(());
-        }
-        let answers = self.start(&jobs).await?;
         for job in jobs {
-            // Answers come in the order of the jobs, but an answer is found by its job: order is not what is promised.
-            if answers.iter().any(|(id, answer)| *id == job.id && answer.is_done()) {
-                let work_of_it = handler(job.clone());
-                work.spawn(&job, work_of_it);
-            } else {
-                work.tally.lost += 1;
-            }
+            let work_of_it = handler(job.clone());
+            work.spawn(&job, work_of_it);
         }
         Ok(())
     }

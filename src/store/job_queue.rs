@@ -82,10 +82,16 @@ pub struct WaitsFor {
     pub status: Option<String>,
 }
 
+/// Among how many jobs a list searches, so that its cost is bounded: the newest, and those in each of the narrow tables.
+pub const JOBS_LOOKED_AT: i64 = 20_000;
+
 impl<R> Session<R> {
     pub async fn jobs(&self, selection: &JobSelection, limit: i64) -> Result<Vec<ListedJob>> {
         let JobSelection { status, kind, executor, domain } = selection;
-        let params: [&(dyn ToSql + Sync); 5] = [status, kind, executor, domain, &limit];
+        // Where nothing is searched for, the newest jobs are the answer.
+        let searched = [status, kind, executor, domain].iter().any(|field| field.is_some());
+        let looked_at = if searched { limit.max(JOBS_LOOKED_AT) } else { limit };
+        let params: [&(dyn ToSql + Sync); 6] = [status, kind, executor, domain, &limit, &looked_at];
         let rows =
             self.rows(include_str!("sql/job_queue/list.sql"), &params).await.map_err(reading("the jobs"))?;
         let listed = |row: &tokio_postgres::Row| {

@@ -19,6 +19,22 @@ impl<R: Writes> Session<R> {
         rows.context("enqueueing jobs")?.iter().map(enqueued).collect()
     }
 
+    /// Enqueues the jobs of a graph: all of them, or none. The items are as the gate takes them; one answer for each.
+    pub async fn emit_graph(&self, graph: &Value) -> Result<Vec<Enqueued>> {
+        let rows = self.rows(include_str!("sql/jobs/emit_graph.sql"), &[graph]).await;
+        rows.context("enqueueing a graph of jobs")?.iter().map(enqueued).collect()
+    }
+
+    /// The error for a job that was refused. The database is asked whether a grant is missing: the reason is for people.
+    pub async fn refusal(&self, executor: &str, refused: String) -> Error {
+        let row = self.one(include_str!("sql/jobs/may_enqueue.sql"), &[&executor]).await;
+        match row.and_then(|row| Ok(row.try_get::<_, bool>(0)?)) {
+            Ok(true) => Error::new(Kind::Refused, refused),
+            Ok(false) => Error::new(Kind::Privilege, refused),
+            Err(e) => e.context(refused),
+        }
+    }
+
     /// Says that the executor lives. The first time binds an executor without a role to the role of this session.
     pub async fn executor_beat(&self, executor: &str) -> Result<()> {
         self.one(include_str!("sql/jobs/beat.sql"), &[&executor]).await?;
@@ -30,9 +46,16 @@ impl<R: Writes> Session<R> {
         self.answer(self.client.batch_execute(include_str!("sql/jobs/listen.sql"))).await
     }
 
-    pub async fn claim_jobs(&self, executor: &str, limit: usize, lease: Duration) -> Result<Vec<Job>> {
+    /// With `start`, the jobs are in progress when they come back; without, they are leased.
+    pub async fn claim_jobs(
+        &self,
+        executor: &str,
+        limit: usize,
+        lease: Duration,
+        start: bool,
+    ) -> Result<Vec<Job>> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let params: [&(dyn ToSql + Sync); 3] = [&executor, &limit, &milliseconds(lease)];
+        let params: [&(dyn ToSql + Sync); 4] = [&executor, &limit, &milliseconds(lease), &start];
         self.rows(include_str!("sql/jobs/claim.sql"), &params).await?.iter().map(job).collect()
     }
 

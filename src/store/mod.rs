@@ -31,6 +31,7 @@ pub mod retry;
 pub mod role;
 pub mod rules;
 pub mod scan;
+pub mod schedules;
 mod session;
 pub mod session_settings;
 pub mod source;

@@ -1,0 +1,1 @@
+select public.fn_job_may_enqueue(p_executor => $1)
