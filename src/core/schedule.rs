@@ -10,13 +10,13 @@ const POLICIES: [&str; 3] = ["coalesce", "skip", "catch_up"];
 #[serde(deny_unknown_fields)]
 pub struct ScheduleFile {
     #[serde(default, rename = "schedule")]
-    schedules: Vec<Schedule>,
+    schedules: Vec<DeclaredSchedule>,
 }
 
 /// When to enqueue which job. `docs/schedules.md` describes each setting.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Schedule {
+struct DeclaredSchedule {
     name: String,
     cron: Option<String>,
     every: Option<String>,
@@ -65,7 +65,7 @@ impl ScheduleFile {
     }
 }
 
-impl Schedule {
+impl DeclaredSchedule {
     fn check(&self) -> Result<(), String> {
         if self.name.is_empty() || self.name.chars().count() > 200 || self.name.contains(char::is_whitespace)
         {
