@@ -170,6 +170,8 @@ create table public.iu_route_dead_letter (
     constraint dead_letter_resolution_known check (resolution = any ('{replayed, discarded, superseded}')),
     constraint dead_letter_resolved_whole check ((resolved_at is null) = (resolution is null))
 );
+-- Open letters are looked at every few seconds, and closed ones stay.
+create index iu_route_dead_letter_open on public.iu_route_dead_letter (first_failed_at, id) where resolved_at is null;
 
 --@ object dot_iu_runtime_lease
 create table public.dot_iu_runtime_lease (
@@ -255,6 +257,8 @@ create table public.system_issues (
     resolved_at      timestamptz,
     resolution       text
 );
+-- As above: open findings are few, closed ones stay.
+create index system_issues_open on public.system_issues (issue_kind, id) where resolved_at is null;
 
 --@ object dot_config
 create table public.dot_config (

@@ -65,6 +65,27 @@ begin
 end
 $$;
 
+-- The history of modes with one entry more, if the report tells of another mode or of another reason; the last twenty are kept.
+-- It only adds to what the lease row says about its holder: no owner, term or time of the lease depends on it.
+create function gov_handoff.gov_lease_modes(p_known jsonb, p_report jsonb)
+returns jsonb language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+               when p_report ->> 'mode' is null then '{}'::jsonb
+               when p_report -> 'mode' = p_known -> 'mode'
+                    and p_report ->> 'mode_reason' is not distinct from p_known ->> 'mode_reason'
+                    and p_known ? 'modes' then '{}'::jsonb
+               else jsonb_build_object('modes', (
+                   select jsonb_agg(l.entry order by l.n)
+                     from (select e.entry, e.n
+                             from jsonb_array_elements(coalesce(p_known -> 'modes', '[]') || jsonb_build_object(
+                                      'at', clock_timestamp(), 'mode', p_report -> 'mode', 'reason', p_report -> 'mode_reason'))
+                                  with ordinality as e (entry, n)
+                            order by e.n desc limit 20) l))
+           end
+$$;
+
 -- Ticks the lease and publishes the instance's report (mode, reason, counters). False: the lease is lost or has expired.
 -- To renew an expired lease would make valid again what must stay fenced off; it has to be claimed, under a new term.
 create function gov_handoff.gov_lease_renew(p_worker text, p_owner text, p_term bigint, p_report jsonb default '{}')
@@ -74,7 +95,8 @@ as $$
 begin
     update public.queue_heartbeat
        set last_tick_at = clock_timestamp(), ticks_total = ticks_total + 1, updated_at = clock_timestamp(),
-           metadata = metadata || (p_report - array['term', 'ttl_ms', 'session_pid', 'session_role', 'former'])
+           metadata = metadata || (p_report - array['term', 'ttl_ms', 'session_pid', 'session_role', 'former', 'modes'])
+               || gov_handoff.gov_lease_modes(metadata, p_report)
      where executor_name = p_worker and lease_owner = p_owner and (metadata ->> 'term')::bigint = p_term
        and last_tick_at > clock_timestamp() - (metadata ->> 'ttl_ms')::bigint * interval '1 millisecond';
     return found;

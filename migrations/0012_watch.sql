@@ -356,22 +356,23 @@ $$;
 -- Counting the dirty groups must not read all groups. The flag rarely changes, so updates of a dirty group stay cheap.
 create index gov_candidate_group_dirty on public.gov_candidate_group (group_key) where dirty;
 
--- Dirty groups, and those that an open invalidation has not reached yet; of these at most 100,000 are counted.
+-- Dirty groups, and those that an open invalidation has not reached yet, counted up to 10,000. `status` and the page ask every few
+-- seconds, so no look may cost more the more groups there are: of the groups that an invalidation has not reached yet the next
+-- 10,000 are looked at.
 create function gov_handoff.gov_dirty_groups()
 returns bigint language sql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
-    select (select count(*) from public.gov_candidate_group where dirty)
+    select least(10000, (select count(*) from (select from public.gov_candidate_group where dirty limit 10000) few)
          + case when exists (select from public.gov_invalidation i where i.done_at is null)
-                -- While one is open: at most one walk over the groups in the order of their keys.
                 then (select count(*) from (
-                        select from public.gov_candidate_group g
+                        select g.group_key, g.dims, g.dirty from public.gov_candidate_group g
                          where g.group_key > (select min(coalesce(o.expanded_to, '')) from public.gov_invalidation o where o.done_at is null)
-                           and not g.dirty and exists (select from public.gov_invalidation i
-                                  where i.done_at is null and g.dims @> i.scope and g.group_key > coalesce(i.expanded_to, ''))
-                         limit 100000) few)
-                else 0 end
+                         order by g.group_key limit 10000) next
+                       where not next.dirty and exists (select from public.gov_invalidation i
+                              where i.done_at is null and next.dims @> i.scope and next.group_key > coalesce(i.expanded_to, '')))
+                else 0 end)
 $$;
 
 create view public.v_governance_finding as

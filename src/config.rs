@@ -22,7 +22,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use value::{LogFormat, SettingValue, Url};
-use words::default_slot;
+use words::{beyond_loopback, default_slot};
+
+pub use value::Secret;
 
 /// The configuration file that is read if none is named.
 const DEFAULT_FILE: &str = "gov-handoff.toml";
@@ -84,8 +86,12 @@ pub struct Config {
     pub backfill_rate: u64,
     /// What the command `backfill` asks of the sweep.
     pub backfill: Backfill,
-    /// The loopback address for metrics and health, if they are served.
+    /// The address of the page, the metrics and the probes, if they are served.
     pub listen: Option<SocketAddr>,
+    /// The secret that requests must show; always there if others can reach the address.
+    pub listen_token: Option<Secret>,
+    /// Names under which a proxy asks for the page, in lower case.
+    pub listen_hosts: Vec<String>,
     pub log: String,
     pub log_json: bool,
     pub file: Option<PathBuf>,
@@ -110,6 +116,7 @@ impl Config {
         let role = given(&above.replication_url, Given::InFileForRole);
         // The given settings are checked first, so that a misspelt value is not answered with a missing URL.
         let values = above.over(file).values()?;
+        check_reach(&values)?;
         let text = |url: &Option<Url>| url.as_ref().map(|url| url.0.clone());
         let target = Target::parse(text(&values.database_url).as_deref(), database, env)?;
         let replication = match text(&values.replication_url) {
@@ -151,6 +158,8 @@ impl Config {
             backfill_rate: v.backfill_rate,
             backfill: Backfill::default(),
             listen: v.listen,
+            listen_token: v.listen_token,
+            listen_hosts: names(&v.listen_hosts),
             log: v.log,
             log_json: v.log_format == LogFormat::Json,
             file: None,
@@ -216,6 +225,18 @@ impl Layers {
         let file = path.as_deref().map(read_file).transpose()?.unwrap_or_default();
         Ok(Self { above: flags.over(from_environment(&env)), file, path, env })
     }
+}
+
+/// Whether others may reach the page, if they can.
+fn check_reach(values: &Values) -> Result<()> {
+    let Some(listen) = values.listen else { return Ok(()) };
+    beyond_loopback(listen, values.listen_public, values.listen_token.is_some())
+        .map_err(|problem| Error::config(format!("listen is {listen}; {problem}")))
+}
+
+/// The names of a list with commas between, in lower case.
+fn names(list: &str) -> Vec<String> {
+    list.split(',').map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty()).collect()
 }
 
 /// Whether text may be coloured: `NO_COLOR` and `CLICOLOR=0` say no, `CLICOLOR_FORCE` says yes, else the terminal decides.

@@ -256,7 +256,7 @@ fn each_borrowed_crate_has_one_door() {
     for (needle, door) in [
         ("pgwire_replication::", "src/capture/stream/replication_session.rs"),
         ("use backoff::", "src/daemon/backoff.rs"),
-        ("axum::", "src/observe/http.rs"),
+        ("axum::", "src/observe/http"),
         ("rustls::", "src/store/tls.rs"),
         ("toml::", "src/co"),
     ] {

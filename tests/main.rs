@@ -102,6 +102,15 @@ mod reasons;
 // Metrics and health: what the tables say, repairs that are never forgotten, pages that cannot hurt.
 mod metrics;
 
+// The page and its API: one verdict for people and programs, everything escaped, nobody who may not ask, bounded statements.
+mod page;
+
+// The page in a browser: what it shows of a running system, without an error on the console.
+mod browser;
+
+// The HTTP surface under malformed and random requests: nothing changes, nothing falls down.
+mod http_fuzz;
+
 // Standbys, failover, backups put back, dumps loaded elsewhere, wraparound: on real servers.
 mod servers;
 

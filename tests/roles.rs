@@ -25,7 +25,7 @@ gov_handoff_advance() gov_handoff_capture() gov_handoff_emit() gov_handoff_mark(
 gov_handoff_drain_refused() gov_handoff_drain_some() gov_lease_or_operator(): - - - -
 batches definitions rehearsals gov_definition_fence() gov_source_mapping() gov_source_renew(): - - - -
 gov_source_version: - r r -
-gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
+gov_lease_modes() gov_clock_mend() gov_source_bind() gov_source_open() gov_severity_rank() gov_watermark_ahead() gov_watermark_hold(): - - - -
 gov_repair_total gov_certificate_log gov_source_table normative_registry: - - - -
 governance_object_ownership iu_route_worker_cursor iu_sql_event_route consumer_registry: - - - -
 job_queue job_transition job_evidence job_archive job_executor job_producer job_subscription job_dependency: - - r -
@@ -64,7 +64,7 @@ gov_backlog_begin() gov_backlog_stage() gov_backlog_forget(): - - x -
 gov_backfill_page(): - x - -
 v_gov_backlog: - r r r
 gov_worker_page() gov_worker_summary(): - - - -
-v_gov_full_audit: - r r r
+v_gov_full_audit v_gov_mode_history v_gov_feed v_gov_reader v_gov_letter: - r r r
 gov_audit_gain() gov_audit_summary(): - - - -
 gov_candidates_revalidate(): - x - -
 gov_worker_pause(): - - x -

@@ -68,7 +68,7 @@ async fn the_first_line_says_how_things_stand_and_the_exit_code_agrees() {
 
     // Off on purpose is neither well nor wrong.
     done(&db.url, &["pause", "gov_handoff_intake", "--reason", "month end"]).await;
-    until_verdict(&db.url, 0, "is paused on purpose: month end").await;
+    until_verdict(&db.url, 0, "gov_handoff_intake is paused on purpose since 20").await;
     done(&db.url, &["resume", "gov_handoff_intake"]).await;
     until_verdict(&db.url, 0, "Everything committed before ").await;
 

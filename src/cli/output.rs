@@ -1,13 +1,29 @@
 //! Tables and JSON for people and scripts.
 
+pub use crate::core::plain::count;
 use crate::error::Result;
 use serde::Serialize;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Whether lines are drawn over those of the last picture.
+static REDRAWN: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line. A reader that has gone away (`| head`) is not an error: the command finishes its work.
 pub fn line(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    // The rest of a longer line that was there is removed.
+    let rest = if REDRAWN.load(Ordering::Relaxed) { "\u{1b}[K" } else { "" };
+    let _ = writeln!(std::io::stdout().lock(), "{text}{rest}");
+}
+
+/// Draws a picture over the last one on a terminal. The screen is never empty in between, so it does not flicker.
+pub fn redraw(picture: impl FnOnce()) {
+    REDRAWN.store(true, Ordering::Relaxed);
+    part("\u{1b}[H");
+    picture();
+    part("\u{1b}[J");
+    let _ = std::io::stdout().flush();
+    REDRAWN.store(false, Ordering::Relaxed);
 }
 
 /// As [`line`], for a command that has no other work than to print. Returns whether the reader is still there.
@@ -55,29 +71,5 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) {
     print(header.to_vec());
     for row in rows {
         print(row.iter().map(String::as_str).collect());
-    }
-}
-
-/// Thousands in groups.
-#[must_use]
-pub fn count(n: i64) -> String {
-    let digits = n.unsigned_abs().to_string();
-    let mut out = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    if n < 0 { format!("-{out}") } else { out }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn counts_are_grouped() {
-        assert_eq!(super::count(1_037_724), "1,037,724");
-        assert_eq!(super::count(-5), "-5");
-        assert_eq!(super::count(999), "999");
     }
 }

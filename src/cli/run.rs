@@ -19,7 +19,7 @@ pub async fn run(config: Config, once: bool) -> Result<ExitCode> {
         && !once
         && config.worker != REHEARSAL
     {
-        observe::serve(&config, listen)?;
+        observe::serve(&config, listen, workers::complete)?;
     }
     let (shutdown, told) = watch::channel(false);
     if !once && config.worker != REHEARSAL {

@@ -6,7 +6,7 @@ use crate::core::standing::{State, Verdict};
 use crate::core::worker_state::WorkerState;
 use crate::error::{Error, Policy, Result};
 use crate::store::full_audit::AuditStatus;
-use crate::store::status::{FindingStatus, SourceStatus, Status, StreamStatus, WorkerStatus};
+use crate::store::status::{FindingStatus, JobsStatus, SourceStatus, Status, StreamStatus, WorkerStatus};
 use crate::store::worker::FamilyMember;
 use crate::store::{Session, connect, role};
 use crate::workers;
@@ -40,19 +40,24 @@ struct Shown<'a> {
 pub async fn run(config: &Config, command: &StatusCommand) -> Result<ExitCode> {
     if !command.watch {
         let session = connect::open_observer(&config.target, "gov-handoff status").await?;
-        return Ok(ExitCode::from(look(&session, config, command.json).await?.exit_code()));
+        return Ok(ExitCode::from(look(&session, config, PrintForm::of(command)).await?.exit_code()));
     }
     let every = parse_span(&command.interval)
         .map_err(|problem| Error::config(format!("--interval is `{}`; {problem}", command.interval)))?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let form = PrintForm::of(command);
+    if form == PrintForm::Screen {
+        output::part("\u{1b}[2J");
+    }
     let mut session = None;
     loop {
-        let state = match again(&mut session, config, command.json).await {
+        let state = match again(&mut session, config, form).await {
             Ok(state) => state,
             // The server is away for a while: nothing can be told, and the next look may tell again.
             Err(e) if e.policy() == Policy::Retry => {
                 session = None;
-                output::line(format_args!("{}: {}", State::CannotTell.name(), e.told()));
+                let told = format!("{}: {}", State::CannotTell.name(), e.told());
+                form.print(|| output::line(told));
                 State::CannotTell
             }
             Err(e) => return Err(e),
@@ -65,28 +70,54 @@ pub async fn run(config: &Config, command: &StatusCommand) -> Result<ExitCode> {
     }
 }
 
-async fn again(session: &mut Option<Session<role::Onlooker>>, config: &Config, json: bool) -> Result<State> {
+/// How a look is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PrintForm {
+    Json,
+    /// One after another.
+    Text,
+    /// On a terminal with --watch: each picture over the last one.
+    Screen,
+}
+
+impl PrintForm {
+    fn of(command: &StatusCommand) -> Self {
+        match command {
+            StatusCommand { json: true, .. } => Self::Json,
+            StatusCommand { watch: true, .. } if std::io::stdout().is_terminal() => Self::Screen,
+            _ => Self::Text,
+        }
+    }
+
+    fn print(self, picture: impl FnOnce()) {
+        if self == Self::Screen { output::redraw(picture) } else { picture() }
+    }
+}
+
+async fn again(
+    session: &mut Option<Session<role::Onlooker>>,
+    config: &Config,
+    form: PrintForm,
+) -> Result<State> {
     let session = match session {
         Some(session) => session,
         None => session.insert(connect::open_observer(&config.target, "gov-handoff status").await?),
     };
-    // On a terminal each picture replaces the last one; in a file they follow each other.
-    if std::io::stdout().is_terminal() && !json {
-        output::part("\u{1b}[H\u{1b}[2J");
-    }
-    look(session, config, json).await
+    look(session, config, form).await
 }
 
-async fn look(session: &Session<role::Onlooker>, config: &Config, json: bool) -> Result<State> {
+async fn look(session: &Session<role::Onlooker>, config: &Config, form: PrintForm) -> Result<State> {
     let mut status = session.status(&config.worker, &config.slot, config.audit_every).await?;
     workers::complete(config, &mut status.workers);
     let verdict = status.verdict(&config.worker);
-    if json {
+    if form == PrintForm::Json {
         output::json(&Shown { verdict: &verdict, status: &status })?;
     } else {
-        output::line(&verdict.sentence);
-        output::line("");
-        show(&status);
+        form.print(|| {
+            output::line(&verdict.sentence);
+            output::line("");
+            show(&status);
+        });
     }
     Ok(verdict.state)
 }
@@ -107,6 +138,7 @@ fn show(status: &Status) {
         output::line(format_args!("frontier  held back by {holder}"));
     }
     show_waiting(status);
+    show_jobs(&status.jobs);
     output::line("");
     show_family(&status.workers);
     output::line("");
@@ -179,11 +211,28 @@ fn show_waiting(status: &Status) {
     ));
 }
 
+fn show_jobs(jobs: &JobsStatus) {
+    let oldest =
+        jobs.oldest_ready_seconds.map_or_else(String::new, |age| format!(", the oldest for {age:.0} s"));
+    output::line(format_args!(
+        "jobs      {}{} ready{oldest}, {} running, {} deferred, {} blocked, {} overdue, {} dead letters; {} executors alive, {} silent",
+        if jobs.at_least { "at least " } else { "" },
+        output::count(jobs.ready),
+        output::count(jobs.running),
+        output::count(jobs.deferred),
+        output::count(jobs.blocked),
+        output::count(jobs.overdue),
+        output::count(jobs.dead_letters),
+        jobs.executors_alive,
+        jobs.executors_silent
+    ));
+}
+
 fn show_family(workers: &[FamilyMember]) {
     let number = |n: Option<i64>| n.map_or_else(|| "-".to_owned(), output::count);
     let row = |w: &FamilyMember| {
         vec![
-            State::of_worker(w.state).name().to_owned(),
+            State::of_worker(w.state).word().to_owned(),
             w.worker.clone(),
             match (w.state, &w.paused_because) {
                 (WorkerState::Paused, Some(why)) => format!("paused: {why}"),

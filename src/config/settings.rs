@@ -2,7 +2,7 @@
 //! environment, the help of flags, the output of `config` and the table of `docs/configuration.md` all come from here.
 
 use super::value::{
-    LogFormat, SettingValue, Url, WorkerNames, at_least, at_most, between, slot_name, worth_a_slot,
+    LogFormat, Secret, SettingValue, Url, WorkerNames, at_least, at_most, between, slot_name, worth_a_slot,
 };
 use crate::core::mode::Intent;
 use crate::core::pace::OffPeakWindow;
@@ -102,7 +102,10 @@ settings! {
     workers: WorkerNames = "all", any, "Which workers `run` runs: all, or names with commas between, such as gov_handoff_intake,gov_candidate_scan. Instances share them by their leases";
     scan_shards: u8 = "1", between(1, 64), "How many candidate scans share the groups, 1 to 64. Each has a lease of its own. The instance with the lease of the first one decides";
     stale_after: Duration = "168h", at_least("1s", "every verdict would be stale at once"), "How long a verdict counts; after that its group is scanned again; at least 1s";
-    listen: Option<SocketAddr> = "", any, "A loopback address and port, such as 127.0.0.1:9642. The daemon serves GET /metrics, /livez and /readyz there [default: nowhere]";
+    listen: Option<SocketAddr> = "", any, "An address and port, such as 127.0.0.1:9642. The daemon serves there: the page at /, /api/status, /metrics, /livez and /readyz. Others than this machine's users need listen_public and listen_token [default: nowhere]";
+    listen_public: bool = "false", any, "true: `listen` may be an address that others can reach. It needs listen_token, and a proxy of yours that encrypts";
+    listen_token: Option<Secret> = "", any, "A secret of 16 characters or more that each request must show, as `Authorization: Bearer …`, or as the password that a browser asks for. /livez and /readyz need none [default: none]";
+    listen_hosts: String = "", any, "Names under which a proxy asks for the page, with commas between, such as gov.example.org. Loopback names and addresses need no entry";
     log: String = "info", any, "A filter: error, warn, info, debug, or such as `gov_handoff::capture=debug`. Row values are never logged [default: info for run, warn for other commands]";
     log_format: LogFormat = "text", any, "text or json, on stderr";
 }
@@ -117,7 +120,10 @@ fn checked<T: SettingValue>(
     text: &str,
     check: impl Fn(&T) -> std::result::Result<(), String>,
 ) -> Result<T> {
-    let value = T::parse(text).map_err(|problem| Error::config(format!("{name} is `{text}`; {problem}")))?;
+    let value = T::parse(text).map_err(|problem| match name {
+        "listen_token" => Error::config(format!("{name} cannot be used; {problem}")),
+        _ => Error::config(format!("{name} is `{text}`; {problem}")),
+    })?;
     check(&value).map_err(|problem| Error::config(format!("{name} is {text}; {problem}")))?;
     Ok(value)
 }

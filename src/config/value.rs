@@ -1,6 +1,6 @@
 //! The types of settings: how each is written and shown, and the checks that several share.
 
-use super::words::{check_slot_name, parse_intent, parse_listen, parse_span, parse_windows};
+use super::words::{check_slot_name, check_token, parse_intent, parse_listen, parse_span, parse_windows};
 use crate::core::mode::Intent;
 use crate::core::pace::OffPeakWindow;
 use std::net::SocketAddr;
@@ -118,6 +118,27 @@ impl SettingValue for LogFormat {
             Self::Json => "json",
         }
         .to_owned()
+    }
+}
+
+/// A word that is never shown.
+#[derive(Clone)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl SettingValue for Secret {
+    fn parse(text: &str) -> Result<Self, String> {
+        // The text itself is not repeated: it would stand in a log.
+        check_token(text).map(|()| Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        "(given)".to_owned()
     }
 }
 

@@ -16,16 +16,36 @@ pub(super) fn parse_windows(text: &str) -> Result<Vec<OffPeakWindow>, String> {
         .collect()
 }
 
-/// The address to listen on. Loopback only: the pages have no password and show the state of a production database.
+/// The address to listen on. Whether others may reach it is decided by [`beyond_loopback`].
 pub(super) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr =
-        text.parse().map_err(|_| "it is an address and a port, such as 127.0.0.1:9642".to_owned())?;
-    if !address.ip().is_loopback() {
-        return Err("others can reach that; only loopback addresses such as 127.0.0.1:9642 or [::1]:9642 are served, put a \
-                    proxy of yours before it"
-            .to_owned());
+    text.parse().map_err(|_| "it is an address and a port, such as 127.0.0.1:9642".to_owned())
+}
+
+/// The page shows the state of a production database, so others reach it only if the operator says so twice: that they may, and
+/// the token that each request must show.
+pub(super) fn beyond_loopback(listen: SocketAddr, public: bool, token: bool) -> Result<(), String> {
+    if listen.ip().is_loopback() || public && token {
+        return Ok(());
     }
-    Ok(address)
+    let missing = match (public, token) {
+        (false, false) => "also set `listen_public` to true and `listen_token` to a secret",
+        (false, true) => "also set `listen_public` to true",
+        _ => "also set `listen_token` to a secret of 16 characters or more",
+    };
+    Err(format!(
+        "others can reach that, and without more only loopback addresses such as 127.0.0.1:9642 or [::1]:9642 are served; {missing}, \
+         or put a proxy of yours before it"
+    ))
+}
+
+/// Long enough that nobody guesses it, and of characters that a header carries as they are.
+pub(super) fn check_token(text: &str) -> Result<(), String> {
+    if text.len() < 16 || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(
+            "it must have 16 characters or more, without spaces; `openssl rand -hex 24` makes one".to_owned()
+        );
+    }
+    Ok(())
 }
 
 /// The intent behind a `--mode`.
@@ -115,17 +135,41 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_listened_on() {
+    fn only_loopback_is_listened_on_unless_the_operator_says_so_twice() {
         for fine in ["127.0.0.1:9642", "127.9.9.9:0", "[::1]:9642"] {
-            assert_eq!(parse_listen(fine).unwrap().to_string(), fine);
+            let listen = parse_listen(fine).unwrap();
+            assert_eq!(listen.to_string(), fine);
+            beyond_loopback(listen, false, false).unwrap();
         }
-        for open in ["0.0.0.0:9642", "[::]:9642", "192.0.2.1:9642", "[::ffff:10.0.0.1]:9642"] {
-            let error = parse_listen(open).unwrap_err();
-            assert!(error.contains("only loopback"), "{open}: {error}");
+        for open in [
+            "0.0.0.0:9642",
+            "[::]:9642",
+            "192.0.2.1:9642",
+            "[::ffff:10.0.0.1]:9642",
+            "[::ffff:127.0.0.1]:9642",
+        ] {
+            let listen = parse_listen(open).unwrap();
+            for (public, token, names) in [
+                (false, false, "`listen_token`"),
+                (false, true, "`listen_public`"),
+                (true, false, "`listen_token`"),
+            ] {
+                let error = beyond_loopback(listen, public, token).unwrap_err();
+                assert!(error.contains("only loopback") && error.contains(names), "{open}: {error}");
+            }
+            beyond_loopback(listen, true, true).unwrap();
         }
         for wrong in ["", "9642", "127.0.0.1", "localhost:9642", ":9642", "127.0.0.1:99999"] {
             let error = parse_listen(wrong).unwrap_err();
             assert!(error.contains("such as 127.0.0.1:9642"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_long_and_fits_into_a_header() {
+        check_token("0123456789abcdef").unwrap();
+        for weak in ["", "0123456789abcde", "0123456789 abcdef", "0123456789\nabcdef", "0123456789ábcdef"] {
+            assert!(check_token(weak).unwrap_err().contains("16 characters"), "{weak}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! What is wrong comes first, then what is off on purpose, then what nobody can tell. Only if none of these is left is
 //! everything in order.
 
+use crate::core::plain::time as shown;
 use crate::core::worker_state::WorkerState;
 use serde::Serialize;
 
@@ -26,6 +27,12 @@ impl State {
             Self::Off => "off",
             Self::CannotTell => "cannot tell",
         }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        if self == Self::Off { "off on purpose" } else { self.name() }
     }
 
     /// Of a command: 0 nothing to do, 1 something is wrong, 2 could not tell.
@@ -68,8 +75,11 @@ pub struct Facts {
     pub last_tick: Option<String>,
     /// An operator has paused the worker, and why.
     pub paused: Option<String>,
+    pub paused_at: Option<String>,
     pub sources: Vec<Proven>,
     pub dead_letters: i64,
+    /// Since when the oldest of them waits.
+    pub oldest_dead_letter: Option<String>,
     /// Open findings that are worse than information.
     pub findings: Vec<Open>,
 }
@@ -92,33 +102,40 @@ pub struct Open {
 #[must_use]
 pub fn judge(facts: &Facts) -> Verdict {
     let through = complete_through(facts);
-    let done =
-        through.as_ref().map(|(sentence, _)| sentence.as_str()).unwrap_or("No source is proven complete yet");
-    let complete_through = through.as_ref().map(|(_, time)| time.clone());
-    let verdict = |state, sentence, since| Verdict {
-        state,
-        sentence,
-        since,
-        complete_through: complete_through.clone(),
-    };
+    let done = through.as_ref().map_or("No source is proven complete yet", |(sentence, _)| sentence);
+    let (state, sentence, since) = nobody_works(facts, done)
+        .or_else(|| something_is_wrong(facts, done))
+        .or_else(|| paused(facts, done))
+        .unwrap_or_else(|| match &through {
+            Some((sentence, _)) => (State::Ok, sentence.clone(), None),
+            None => {
+                (State::CannotTell, format!("Not proven yet: no certificate of {}", unproven(facts)), None)
+            }
+        });
+    Verdict { state, sentence, since, complete_through: through.map(|(_, time)| time) }
+}
+
+/// State, sentence, and since when.
+type Said = (State, String, Option<String>);
+
+fn nobody_works(facts: &Facts, done: &str) -> Option<Said> {
     let worker = &facts.worker;
     match facts.alive {
-        None => {
-            return verdict(
-                State::CannotTell,
-                format!("Nothing is known yet: {worker} has never run here"),
-                None,
-            );
-        }
+        Some(true) => None,
         Some(false) => {
-            let since =
-                facts.last_tick.as_deref().map_or_else(String::new, |at| format!(" since {}", shown(at)));
+            let since = since(facts.last_tick.as_ref());
             let sentence =
                 format!("Nothing is handed off{since}: nobody holds the lease of {worker}. {done}");
-            return verdict(State::Wrong, sentence, facts.last_tick.clone());
+            Some((State::Wrong, sentence, facts.last_tick.clone()))
         }
-        Some(true) => {}
+        None => {
+            let sentence = format!("Nothing is known yet: {worker} has never run here");
+            Some((State::CannotTell, sentence, None))
+        }
     }
+}
+
+fn something_is_wrong(facts: &Facts, done: &str) -> Option<Said> {
     if let Some(first) = facts.findings.iter().min_by(|a, b| a.since.cmp(&b.since)) {
         let count = facts.findings.len();
         let (are, s) = if count == 1 { ("is", "") } else { ("are", "s") };
@@ -128,26 +145,35 @@ pub fn judge(facts: &Facts) -> Verdict {
             first.kind,
             first.severity
         );
-        return verdict(State::Wrong, sentence, Some(first.since.clone()));
+        return Some((State::Wrong, sentence, Some(first.since.clone())));
     }
-    if facts.dead_letters > 0 {
-        let sentence =
-            format!("{} rows could not be handed off and wait as dead letters. {done}", facts.dead_letters);
-        return verdict(State::Wrong, sentence, None);
+    if facts.dead_letters == 0 {
+        return None;
     }
-    if let Some(why) = &facts.paused {
-        return verdict(State::Off, format!("{worker} is paused on purpose: {why}. {done}"), None);
-    }
-    match through {
-        Some((sentence, _)) => verdict(State::Ok, sentence, None),
-        None => {
-            let unproven: Vec<_> =
-                facts.sources.iter().filter(|s| s.through.is_none()).map(|s| s.source.as_str()).collect();
-            let which =
-                if unproven.is_empty() { "no source is registered".to_owned() } else { unproven.join(", ") };
-            verdict(State::CannotTell, format!("Not proven yet: no certificate of {which}"), None)
-        }
-    }
+    let (rows, wait) = if facts.dead_letters == 1 {
+        ("1 row".to_owned(), "waits as a dead letter")
+    } else {
+        (format!("{} rows", facts.dead_letters), "wait as dead letters")
+    };
+    let oldest = &facts.oldest_dead_letter;
+    let sentence = format!("{rows} could not be handed off and {wait}{}. {done}", since(oldest.as_ref()));
+    Some((State::Wrong, sentence, oldest.clone()))
+}
+
+fn paused(facts: &Facts, done: &str) -> Option<Said> {
+    let (why, at) = (facts.paused.as_ref()?, &facts.paused_at);
+    let sentence = format!("{} is paused on purpose{}: {why}. {done}", facts.worker, since(at.as_ref()));
+    Some((State::Off, sentence, at.clone()))
+}
+
+fn unproven(facts: &Facts) -> String {
+    let names: Vec<_> =
+        facts.sources.iter().filter(|s| s.through.is_none()).map(|s| s.source.as_str()).collect();
+    if names.is_empty() { "no source is registered".to_owned() } else { names.join(", ") }
+}
+
+fn since(at: Option<&String>) -> String {
+    at.map_or_else(String::new, |at| format!(" since {}", shown(at)))
 }
 
 /// The sentence, and the time before which everything that was committed is handed off. `None` while a source has no
@@ -166,11 +192,6 @@ fn complete_through(facts: &Facts) -> Option<(String, String)> {
         shown(&oldest)
     );
     Some((sentence, oldest))
-}
-
-/// `2026-11-18T12:04:31Z` as `2026-11-18 12:04:31 UTC`.
-fn shown(time: &str) -> String {
-    time.trim_end_matches('Z').replace('T', " ") + " UTC"
 }
 
 #[cfg(test)]
@@ -221,7 +242,10 @@ mod tests {
                 Facts { findings: findings.clone(), paused: Some("night".into()), ..well() },
                 "2 findings are open, the oldest since 2026-11-18 11:00:00 UTC: early (high)",
             ),
-            (Facts { dead_letters: 3, ..well() }, "3 rows could not be handed off"),
+            (
+                Facts { dead_letters: 3, oldest_dead_letter: Some("2026-11-18T12:03:00Z".into()), ..well() },
+                "3 rows could not be handed off and wait as dead letters since 2026-11-18 12:03:00 UTC",
+            ),
         ];
         for (facts, says) in wrong {
             let verdict = judge(&facts);

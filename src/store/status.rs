@@ -7,10 +7,12 @@ use crate::core::worker_state::WorkerState;
 use crate::error::{Context, Result};
 use crate::store::Session;
 use crate::store::full_audit::AuditStatus;
+use crate::store::job_lanes::{ExecutorHealth, JobLane};
 use crate::store::replication::UnusedSlot;
 use crate::store::value::{Instant, from_pg};
 use crate::store::worker::FamilyMember;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
@@ -33,9 +35,54 @@ pub struct Status {
     /// Staged rows.
     pub retrying: i64,
     pub dead_letters: i64,
+    /// Since when the oldest of them is one.
+    pub oldest_dead_letter_at: Option<String>,
     pub dirty_groups: i64,
     pub open_findings: i64,
     pub findings: Vec<FindingStatus>,
+    pub jobs: JobsStatus,
+}
+
+/// The job queue as a whole; counts stop at 10,000, for each lane where there are lanes.
+#[derive(Debug, Serialize)]
+pub struct JobsStatus {
+    /// Jobs that may be claimed now.
+    pub ready: i64,
+    /// One of the counts stopped at its limit.
+    pub at_least: bool,
+    pub oldest_ready_seconds: Option<f64>,
+    pub running: i64,
+    /// Jobs that wait for a time.
+    pub deferred: i64,
+    /// Jobs that wait for another job.
+    pub blocked: i64,
+    pub overdue: i64,
+    pub dead_letters: i64,
+    pub executors_alive: i64,
+    pub executors_silent: i64,
+}
+
+impl JobsStatus {
+    fn of(lanes: &[JobLane], executors: &[ExecutorHealth], counts: [i64; 4]) -> Self {
+        let in_state = |state: &str| {
+            let ids: BTreeSet<_> =
+                executors.iter().filter(|e| e.state == state).map(|e| &e.executor).collect();
+            i64::try_from(ids.len()).unwrap_or(i64::MAX)
+        };
+        let [deferred, blocked, overdue, dead_letters] = counts;
+        Self {
+            ready: lanes.iter().map(|lane| lane.ready).sum(),
+            at_least: lanes.iter().any(|lane| lane.at_least) || counts.iter().any(|n| *n >= 10_000),
+            oldest_ready_seconds: lanes.iter().filter_map(|lane| lane.oldest_seconds).reduce(f64::max),
+            running: executors.iter().map(|executor| executor.running).sum(),
+            deferred,
+            blocked,
+            overdue,
+            dead_letters,
+            executors_alive: in_state("alive"),
+            executors_silent: in_state("silent"),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -121,8 +168,10 @@ impl Status {
             alive: self.worker.as_ref().map(|worker| worker.alive),
             last_tick: self.worker.as_ref().and_then(|worker| worker.ticked_at.clone()),
             paused: member.map(|m| m.paused_because.clone().unwrap_or_else(|| "no reason given".to_owned())),
+            paused_at: member.and_then(|m| m.paused_at.clone()),
             sources: self.sources.iter().map(proven).collect(),
             dead_letters: self.dead_letters,
+            oldest_dead_letter: self.oldest_dead_letter_at.clone(),
             findings: self
                 .findings
                 .iter()
@@ -135,6 +184,16 @@ impl Status {
 
 impl<R> Session<R> {
     pub async fn status(&self, worker: &str, slot: &str, audit_every: Duration) -> Result<Status> {
+        Ok(self.status_and_jobs(worker, slot, audit_every).await?.0)
+    }
+
+    /// The status, and the lanes and executors that it sums up.
+    pub async fn status_and_jobs(
+        &self,
+        worker: &str,
+        slot: &str,
+        audit_every: Duration,
+    ) -> Result<(Status, Vec<JobLane>, Vec<ExecutorHealth>)> {
         let counts =
             self.one(include_str!("sql/status/counts.sql"), &[]).await.map_err(|e| match e.state() {
                 Some(SqlState::UNDEFINED_TABLE) => crate::error::Error::of(
@@ -162,7 +221,9 @@ impl<R> Session<R> {
                 })
             })
             .transpose()?;
-        Ok(Status {
+        let (lanes, executors) = (self.job_lanes().await?, self.executor_health().await?);
+        let dirty_groups: i64 = counts.try_get("dirty_groups")?;
+        let status = Status {
             stream: self.stream_status(worker_status.as_ref(), slot).await?,
             unused_slots: self.unused_slots(slot).await?,
             worker: worker_status,
@@ -171,13 +232,16 @@ impl<R> Session<R> {
             audits: self.audit_status(worker, audit_every).await?,
             frontier_held_back_by: self.frontier_holder().await?,
             captured_waiting: counts.try_get("waiting")?,
-            at_least: counts.try_get("more")?,
+            at_least: counts.try_get::<_, bool>("more")? || dirty_groups >= 10_000,
             retrying: counts.try_get("retrying")?,
             dead_letters: counts.try_get("dead_letters")?,
-            dirty_groups: counts.try_get("dirty_groups")?,
+            oldest_dead_letter_at: counts.try_get("oldest_dead_letter_at")?,
+            dirty_groups,
             open_findings: counts.try_get("open_findings")?,
             findings: self.open_findings().await?,
-        })
+            jobs: JobsStatus::of(&lanes, &executors, self.queue_counts().await?),
+        };
+        Ok((status, lanes, executors))
     }
 
     pub async fn source_status(&self, worker: &str) -> Result<Vec<SourceStatus>> {

@@ -56,6 +56,7 @@ pub(super) const STEPS: &[Step] = &[
     step!(25, "0025", "schedules"),
     step!(26, "0026", "comments"),
     step!(27, "0027", "full_audit"),
+    step!(28, "0028", "page"),
 ];
 
 impl Step {

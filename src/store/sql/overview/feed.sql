@@ -1,0 +1,1 @@
+select low, last, waiting from public.v_gov_feed
