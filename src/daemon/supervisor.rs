@@ -1,16 +1,17 @@
 //! Takes the lease, runs a worker under it, drains and resigns; stands by when the lease is lost.
 
 use crate::config::Config;
+use crate::daemon::backoff::Pause;
 use crate::daemon::keeper::{self, Rounds};
 use crate::daemon::open_session::open;
 use crate::daemon::standby;
 use crate::daemon::term::Term;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Policy, Result};
 use crate::instance;
 use crate::store::Writer;
 use crate::store::lease::Lease;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How long lanes may take to finish what they have begun once asked to stop. A service manager often waits ten
@@ -40,11 +41,13 @@ pub async fn supervise<W: Worker>(
 ) -> Result<()> {
     let owner = instance::owner_of(worker);
     let config = &config.owned_by(&owner);
+    let mut pause = Pause::up_to(config.lease_ttl / 3);
     while !*shutdown.borrow() {
         let Some((lease, session)) = standby::seek(config, worker, once, &owner, &mut shutdown).await? else {
             break;
         };
         tracing::info!(worker, owner = lease.owner, term = lease.term, "lease held");
+        let begun = Instant::now();
         match lead::<W>(config, once, lease.clone(), session, &mut shutdown).await {
             Ok(()) if once => return Ok(()),
             Ok(()) => {}
@@ -53,6 +56,17 @@ pub async fn supervise<W: Worker>(
                 tokio::select! {
                     _ = shutdown.wait_for(|stop| *stop) => {}
                     () = standby::lost(config, &lease) => {}
+                }
+            }
+            // The connection that claimed the lease may be cut off before it answers anything else.
+            Err(e) if !once && e.policy() == Policy::Retry => {
+                tracing::warn!(worker, error = %e.told(), "asking for the lease again");
+                if begun.elapsed() > config.lease_ttl {
+                    pause.reset();
+                }
+                tokio::select! {
+                    _ = shutdown.wait_for(|stop| *stop) => {}
+                    () = tokio::time::sleep(pause.grow()) => {}
                 }
             }
             Err(e) => return Err(e),
