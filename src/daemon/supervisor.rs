@@ -58,7 +58,8 @@ pub async fn supervise<W: Worker>(
                     () = standby::lost(config, &lease) => {}
                 }
             }
-            // The connection that claimed the lease may be cut off before it answers anything else.
+            // The connection that claimed the lease may be cut off before it answers anything else. No lane or keeper of that term
+            // runs here any more: `lead` ends them before it returns. So it is safe to claim again.
             Err(e) if !once && e.policy() == Policy::Retry => {
                 tracing::warn!(worker, error = %e.told(), "asking for the lease again");
                 if begun.elapsed() > config.lease_ttl {
